@@ -13,7 +13,7 @@ from typing import Any
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -73,9 +73,9 @@ class Look:
         return self.observed.epochs[-1]
 
     @property
-    def where(self) -> Situation:
+    def view(self) -> View:
         """What is made of the picture."""
-        return situation(self.observed, NOW, SETTINGS)
+        return View.of(self.job, self.observed, NOW, SETTINGS)
 
     def anew(self) -> Look:
         """The same picture, of which nothing has been looked up yet."""

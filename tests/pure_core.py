@@ -9,7 +9,7 @@ import gc
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from heddle_operator.epochs.decide import decide
@@ -22,12 +22,12 @@ from heddle_operator.rules.demand import demand_of
 from heddle_operator.rules.drain import drain_of
 from heddle_operator.rules.hurry import without_replicas
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.speeds.node_speed import measured_speeds
 from heddle_operator.state.speeds.type_speed import measured_types
 from heddle_operator.state.speeds.work import work_of
 from planner.profiles.generator import find_profile
-from tests.large_job import NOW, SETTINGS, Look, looks, training
+from tests.large_job import Look, looks, training
 from worker.columns import compressed_directive
 
 QUIET, LOSS = "training", "all others have halted"
@@ -36,12 +36,13 @@ UNSEALED = "an epoch is to be sealed"
 
 def look_at(look: Look) -> Decision:
     """One whole look."""
-    return decide(look.job, look.observed, NOW, SETTINGS)
+    return decide(look.view)
 
 
-def _in(look: Look, work: Callable[[Look, Situation], object]) -> Callable[[Look], object]:
-    where = look.where
-    return lambda seen: work(seen, where)
+def _in(look: Look, work: Callable[[View], object]) -> Callable[[Look], object]:
+    """The work on a fresh picture of the look, whose situation is known already."""
+    known = look.view
+    return lambda seen: work(replace(known, observed=seen.observed))
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class PureCore:
         """By name: the state, and what is computed in it."""
         quiet, lost = self.looks[QUIET], self.looks[LOSS]
         pending, yields = self.looks[UNSEALED], training(self.nodes, yieldToAutoscaler=True)
-        decision, drain = look_at(quiet), drain_of(quiet.job, quiet.observed, NOW, quiet.where)
+        decision, drain = look_at(quiet), drain_of(quiet.view)
         model, plan = quiet.job.workload.model, quiet.record.plan
         profile = find_profile(quiet.job.workload)
         holders, shares = count_holders(model, plan), work_of(plan, model, profile)
@@ -77,26 +78,29 @@ class PureCore:
             f"decide: {name}": (look, look_at) for name, look in self.looks.items()
         }
         rows |= {
-            "situation": (quiet, lambda seen: seen.where),
+            "situation": (quiet, lambda seen: seen.view),
             "demand": (
                 pending,
-                _in(pending, lambda s, where: demand_of(s.job, s.observed, NOW, where)),
+                _in(pending, demand_of),
             ),
             "drain, nodes yielded": (
                 yields,
-                _in(yields, lambda s, where: drain_of(s.job, s.observed, NOW, where)),
+                _in(yields, drain_of),
             ),
             "survivors": (
                 lost,
-                _in(lost, lambda s, w: Survivors.of(model, w.holders, s.observed).problem()),
+                _in(lost, lambda v: Survivors.of(model, v.situation.holders, v.observed).problem()),
             ),
-            "events": (quiet, lambda s: events_of(s.job, s.observed, decision, drain)),
+            "events": (quiet, _in(quiet, lambda v: events_of(v, decision, drain))),
             "status": (
                 quiet,
-                lambda s: status_of(s.job, s.observed, decision, holders, drain, {}, "T", NOW),
+                _in(quiet, lambda v: status_of(v, decision, holders, drain, {}, "T")),
             ),
             "holders of pieces": (quiet, lambda _: count_holders(model, plan)),
-            "members": (quiet, _in(quiet, lambda s, w: members_of(plan, s.observed, w.holders))),
+            "members": (
+                quiet,
+                _in(quiet, lambda v: members_of(plan, v.observed, v.situation.holders)),
+            ),
             "work of ranks": (quiet, lambda _: work_of(plan, model, profile)),
             "speeds": (quiet, lambda s: measured_speeds(s.observed, s.record, shares)),
             "speeds of types": (

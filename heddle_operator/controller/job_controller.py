@@ -43,7 +43,7 @@ from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import Outcome
 from heddle_operator.state.recent import Recent
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from planner.errors import HeddleError
 
@@ -51,10 +51,6 @@ LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
 PROGRESS_S = 5.0  # step and loss are written this often
 LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
-
-
-def _drain(job: HeddleJob, observed: Observed, where: Situation | None) -> Drain:
-    return drain_of(job, observed, time.monotonic(), where) if where is not None else Drain()
 
 
 class JobController:
@@ -237,20 +233,22 @@ class JobController:
         while True:
             await self._context.turns.wait()
             decision = await reconciler.reconcile()
-            observed = self._seen[1] if self._seen else Observed()
+            view = reconciler.view
+            assert view is not None, "a pass leaves its view"
             if objects.taken:
-                observed = replace(observed, taken=(*observed.taken, objects.taken))
-            drain = _drain(job, observed, reconciler.where)
-            for event in events_of(job, observed, decision, drain):
+                taken = (*view.observed.taken, objects.taken)
+                view = replace(view, observed=replace(view.observed, taken=taken))
+            drain = drain_of(view)
+            for event in events_of(view, decision, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
             again = decision.look_again_s
             try:
                 pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
                 await objects.write_budgets(pods, drain)
-                wait_s = await self._write(terms, objects, decision, observed, drain)
+                wait_s = await self._write(terms, objects, decision, view, drain)
                 again = sooner(again, wait_s)
-                if nothing_is_left(decision, observed):
+                if nothing_is_left(decision, view.observed):
                     await objects.delete_budgets()
                     break
             except ApiRefused as error:
@@ -259,7 +257,7 @@ class JobController:
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
         await asyncio.gather(*self._emitting, return_exceptions=True)
-        await self._expire(objects, observed)
+        await self._expire(objects, view.observed)
 
     async def _expire(self, objects: JobObjects, observed: Observed) -> None:
         """Delete the job once `ttlSecondsAfterFinished` have passed since its end.
@@ -283,16 +281,13 @@ class JobController:
         terms: Terms,
         objects: JobObjects,
         decision: Decision,
-        observed: Observed,
+        view: View,
         drain: Drain,
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
         job, ended = terms.job, decision.phase in ("Complete", "Failed")
-        holders = self._count_holders(job, observed)
-        status = status_of(
-            *(job, observed, decision, holders, drain, self._status, now_text(), time.monotonic()),
-            refusal=terms.refusal,
-        )
+        holders = self._count_holders(job, view.observed)
+        status = status_of(view, decision, holders, drain, self._status, now_text(), terms.refusal)
         self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
         wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:

@@ -37,7 +37,7 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.worth import NodeSizes
 
@@ -82,7 +82,7 @@ class Reconciler:
         self._emitted: Recent[str] = Recent()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
-        self.where: Situation | None = None  # what the newest pass made of its picture
+        self.view: View | None = None  # of the newest pass
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
@@ -104,12 +104,12 @@ class Reconciler:
         observed, now = await self.observe(), time.monotonic()
         if self._speeds is not None:
             observed = self._speeds.seen(observed, now)
-        where = self.where = situation(observed, now, self._settings.of_job(self.job))
+        view = View.of(self.job, observed, now, self._settings)
         if self._arbiter is not None:
-            weigh = self._planning.weigh
-            observed = with_allowance(self._arbiter, self.job, observed, now, where, weigh)
-        decision = decide(self.job, observed, now, self._settings, where)
-        self._on_decision(decision, observed, now)
+            view = with_allowance(self._arbiter, view, self._planning.weigh)
+        self.view = view
+        decision = decide(view)
+        self._on_decision(decision, view.observed, now)
         self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
         said = (decision.phase, decision.message)
         if said != self._last:
@@ -164,28 +164,23 @@ def recovers_since(decision: Decision, before_s: float | None, now: float) -> fl
     return now if before_s is None else before_s
 
 
-def with_allowance(
-    arbiter: Arbiter,
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    weigh: Callable[[NodeSizes], None],
-) -> Observed:
-    """The picture, with what the job may plan with among all jobs.
+def with_allowance(arbiter: Arbiter, view: View, weigh: Callable[[NodeSizes], None]) -> View:
+    """The look, with the GPUs that the job may plan with among all jobs.
 
     `weigh` asks the planner what GPUs of each type are worth, which only matters beside others.
     """
-    demand = demand_of(job, observed, now, where)
+    job, observed = view.job, view.observed
+    demand = demand_of(view)
     if demand is None:
         arbiter.forget(job.metadata.uid or job.name)
-        return observed
+        return view
     allowed, dealt = arbiter.allow(demand), arbiter.dealt(demand)
     asks = bool(demand.weighed) and demand.weighed not in observed.worths and arbiter.is_shared()
     if asks:
         weigh(demand.weighed)
     is_weighing = asks and demand.worth is None
-    return replace(observed, allowed=allowed, dealt=dealt, is_weighing=is_weighing)
+    seen = replace(observed, allowed=allowed, dealt=dealt, is_weighing=is_weighing)
+    return replace(view, observed=seen)
 
 
 def nothing_is_left(decision: Decision, observed: Observed) -> bool:

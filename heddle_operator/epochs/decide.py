@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.epochs.ending import TRAINED, end_by_limit, end_well
 from heddle_operator.epochs.formation import abort_stale, form_epoch
 from heddle_operator.epochs.halting import halt_stranded
@@ -35,52 +34,35 @@ from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
 from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 
-DEFAULTS = Settings()
 
-
-def decide(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
-    settings: Settings = DEFAULTS,
-    where: Situation | None = None,
-) -> Decision:
-    """Decide what to do now.
-
-    Args:
-        job: what the user wants.
-        observed: the cluster as it is.
-        now: by the clock of the times in `observed`.
-        settings: limits and expectations.
-        where: what was made of the picture already; None: nothing yet.
-    """
+def decide(view: View) -> Decision:
+    """Decide what to do now."""
+    settings = view.settings
+    observed, where = view.observed, view.situation
     ended = next(
         (record for record in observed.epochs if record.outcome in ("complete", "failed")), None
     )
     if ended is not None:
         complete = ended.outcome == "complete"
         message = ended.message or (TRAINED if complete else "")
-        ends, again = end_pods(observed, ended, now, settings)
+        ends, again = end_pods(view, ended)
         phase: Phase = "Complete" if complete else "Failed"
         return Decision(ends, phase, message, again, reason=ended.failed)
-    settings = settings.of_job(job)
-    where = where or situation(observed, now, settings)
-    decision = _next_step(job, observed, now, where, settings)
-    stranded = halt_stranded(observed, where, now, settings)
+    decision = _next_step(view)
+    stranded = halt_stranded(view)
     tidy: tuple[Action, ...] = (
         *leaving_events(observed, where),
         *failed_pods(observed, where),
         *stuck_pods(observed),
         # Until the ranks that wait for it have halted, it must be known that a pod is silent.
-        *(stranded or silent_pods(observed, where, now, settings)),
+        *(stranded or silent_pods(view)),
         *outdated_pods(observed, where),
-        *abort_stale(job, observed, where),
-        *prune_epochs(job, observed, where, now, settings),
-        *request_drain_plan(job, observed, now, where),
+        *abort_stale(view),
+        *prune_epochs(view),
+        *request_drain_plan(view),
     )
     slow = decision.slow
     watched_s = None
@@ -92,43 +74,42 @@ def decide(
         actions=(*tidy, *decision.actions),
         look_again_s=sooner(
             decision.look_again_s,
-            doubt_left_s(observed, now, settings),
+            doubt_left_s(observed, view.now, settings),
             watched_s,
-            deadline_left_s(job, observed, now) if decision.phase != "Failed" else None,
+            deadline_left_s(view) if decision.phase != "Failed" else None,
         ),
         slow=slow,
     )
 
 
-def _next_step(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
-) -> Decision:
+def _next_step(view: View) -> Decision:
+    observed, situation = view.observed, view.situation
     ended = None
-    if where.live is not None:
-        ended = end_well(job.spec, where.live, observed, now, where, settings)
-    overdue = past_deadline(job, observed, now)
+    if situation.live is not None:
+        ended = end_well(view, view.job.spec, situation.live)
+    overdue = past_deadline(view)
     if overdue and (ended is None or ended.phase != "Complete"):
         return end_by_limit("DeadlineExceeded", overdue, observed)
     if ended is not None:
         return ended
-    if where.pending is not None:
-        return form_epoch(job, where.pending, observed, now, where, settings)
-    if where.live is None:
-        beyond = beyond_backoff(job, observed.epochs)
+    if situation.pending is not None:
+        return form_epoch(view, situation.pending)
+    if situation.live is None:
+        beyond = beyond_backoff(view.job, observed.epochs)
         if beyond:
             return end_by_limit("BackoffLimitExceeded", beyond, observed)
-        planned = consider_plan(job, observed, now, where, settings)
+        planned = consider_plan(view)
         return replace(planned, actions=(*planned.actions, *give_back(observed, planned)))
-    if where.lost:
-        return recover(job, where.live, observed, now, where, settings)
-    phases = _phases(where.live, observed)
-    if where.live.outcome != "live":
-        return _finish_switch(job, where.live, phases, observed, settings)
-    planned = consider_plan(job, observed, now, where, settings)
+    if situation.lost:
+        return recover(view, situation.live)
+    phases = _phases(situation.live, observed)
+    if situation.live.outcome != "live":
+        return _finish_switch(view, situation.live, phases)
+    planned = consider_plan(view)
     if any(isinstance(action, AdoptPlan) for action in planned.actions):
         return planned  # the new plan may want the pods that the live one leaves idle
     keeps = planned.keeps_plan
-    released, wait = release_pods(job, where.live, where, observed, now, settings, keeps)
+    released, wait = release_pods(view, situation.live, keeps)
     return replace(
         planned,
         actions=(*planned.actions, *released),
@@ -136,24 +117,22 @@ def _next_step(
     )
 
 
-def _finish_switch(
-    job: HeddleJob, live: EpochRecord, phases: set[str], observed: Observed, settings: Settings
-) -> Decision:
+def _finish_switch(view: View, live: EpochRecord, phases: set[str]) -> Decision:
     """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
     if phases <= {"training", "saving", "done"}:
         return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
     members = live.seal.pods if live.seal else ()
-    reports = [report_of(observed, pod) for pod in sorted(members)]
+    reports = [report_of(view.observed, pod) for pod in sorted(members)]
     waiting = [
         report.pod
         for report in reports
         if report is not None and report.epoch == live.epoch and report.phase == "prepare"
     ]
     return Decision(
-        send_directive(job, live, "switch", observed, waiting),
+        send_directive(view.job, live, "switch", view.observed, waiting),
         "Switching",
         f"the job switches to epoch {live.epoch}",
-        progress_timeout_s(live, settings),
+        progress_timeout_s(live, view.settings),
     )
 
 

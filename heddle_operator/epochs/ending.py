@@ -16,8 +16,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
 from heddle_operator.state.reasons import DecisionReason, FailedReason
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from worker.contract import Member, RankReport
 
@@ -29,38 +28,31 @@ IN_PARTS = (
 )
 
 
-def end_well(
-    spec: JobSpec,
-    live: EpochRecord,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision | None:
+def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
     """The end of a job whose ranks write the final weights; None if one of them does not.
 
     Its last step is trained, it was told to finish, or it has diverged: then it fails, and the
     weights before that step are kept.
 
     Args:
+        view: the look that is decided on.
         spec: of the job.
         live: the epoch that trained.
-        observed: the picture.
-        now: monotonic clock.
-        where: what was made of the picture.
-        settings: of the operator.
     """
+    observed = view.observed
     phases: list[str] = []
     for member in live.ranked:
-        phase = _phase_of(live, member, observed, now, settings)
+        phase = _phase_of(view, live, member)
         if phase not in ("saving", "done"):
             return None
         phases.append(phase)
     if not phases:
         return None
     actions: list[Action] = []
-    if where.pending is not None:
-        actions.append(CloseEpoch(where.pending.epoch, "aborted", "the training has ended"))
+    if view.situation.pending is not None:
+        actions.append(
+            CloseEpoch(view.situation.pending.epoch, "aborted", "the training has ended")
+        )
     diverged = _divergence(live, observed)
     if set(phases) == {"done"} and diverged is not None:
         folder = spec.output.path if spec.output else ""
@@ -88,7 +80,7 @@ def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
 
 def _how_kept(observed: Observed) -> str:
     """What the user has to do for the weights, as the ranks say; "" if they are one folder."""
-    reports = [view.report for view in observed.agents.values() if view.report]
+    reports = [agent.report for agent in observed.agents.values() if agent.report]
     if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
         return f"; {IN_PARTS}"
     return ""
@@ -104,8 +96,8 @@ def _what_is_trained(steps: int, live: EpochRecord, observed: Observed) -> str:
 
 def output_failure(observed: Observed) -> str:
     """Why the final weights cannot be written now; "" if they can.  The ranks try again."""
-    for view in observed.agents.values():
-        for rank in view.report.ranks if view.report else ():
+    for agent in observed.agents.values():
+        for rank in agent.report.ranks if agent.report else ():
             if rank.phase == "saving" and rank.error_kind == "output":
                 return f"the final weights cannot be written: {rank.error}"
     return ""
@@ -141,20 +133,18 @@ def fail(
     return Decision((*actions, closed, event), "Failed", sentence, reason=reason)
 
 
-def _phase_of(
-    live: EpochRecord, member: Member, observed: Observed, now: float, settings: Settings
-) -> str:
+def _phase_of(view: View, live: EpochRecord, member: Member) -> str:
     """A rank's phase by its newest report; what was done stays done, whatever comes after."""
-    rank = _newest_word(member, observed)
+    rank = _newest_word(member, view.observed)
     if rank is None or rank.epoch != live.epoch:
         return "elsewhere"
-    is_lost = is_pod_lost(observed, member.pod, now, settings) or not sends_heartbeats(
-        rank, settings
-    )
+    is_lost = is_pod_lost(
+        view.observed, member.pod, view.now, view.settings
+    ) or not sends_heartbeats(rank, view.settings)
     return "lost" if is_lost and rank.phase != "done" else rank.phase
 
 
 def _newest_word(member: Member, observed: Observed) -> RankReport | None:
-    view = observed.agents.get(member.pod)
-    ranks = view.report.ranks if view is not None and view.report is not None else ()
+    agent = observed.agents.get(member.pod)
+    ranks = agent.report.ranks if agent is not None and agent.report is not None else ()
     return next((rank for rank in ranks if rank.slot == member.slot), None)

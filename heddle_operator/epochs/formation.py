@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import ended_with, joined
 from heddle_operator.epochs.gathering import gather, gathering_fault, give_way
 from heddle_operator.epochs.members import send_directive
@@ -33,48 +32,46 @@ from heddle_operator.state.reachability import (
     sends_heartbeats,
 )
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation, has_switch_begun
+from heddle_operator.state.situation import View, has_switch_begun
 from heddle_operator.state.snapshot import Observed
 from planner.wording import counted
 from worker.contract import DirectivePhase, Member, RankReport
 
 
-def form_epoch(
-    job: HeddleJob,
-    record: EpochRecord,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision:
+def form_epoch(view: View, record: EpochRecord) -> Decision:
     """The next step of a pending epoch."""
-    fault = formation_fault(record, observed, now, where, settings)
+    fault = formation_fault(view, record)
     failed: tuple[StartFailure, ...] = ()
     if record.seal is None and not fault:
-        failed = start_failures(job, record, observed, now, settings)
+        failed = start_failures(view, record)
         fault = joined(failure.sentence for failure in failed)
     if fault:
         return Decision(
-            (CloseEpoch(record.epoch, "aborted", fault, failures_of(record, observed), failed),),
+            (
+                CloseEpoch(
+                    record.epoch, "aborted", fault, failures_of(record, view.observed), failed
+                ),
+            ),
             "Preparing",
             f"epoch {record.epoch} was aborted: {fault}",
         )
     if record.seal is None:
-        gathered = gather(job, record, observed, now, where, settings)
+        gathered = gather(view, record)
         if any(isinstance(action, SealEpoch) for action in gathered.actions):
             return gathered
-        way = give_way(job, record, observed, now, where, settings)
+        way = give_way(view, record)
         if way is None:
             return gathered
-        if way.reason:
+        if way.message:
             return way
         again = sooner(gathered.look_again_s, way.look_again_s)
         return replace(gathered, actions=(*gathered.actions, *way.actions), look_again_s=again)
-    return _direct(job, record, record.seal, observed, now, settings)
+    return _direct(view, record, record.seal)
 
 
-def abort_stale(job: HeddleJob, observed: Observed, where: Situation) -> tuple[Action, ...]:
+def abort_stale(view: View) -> tuple[Action, ...]:
     """Abort directives for agents that still follow an epoch which was given up."""
+    observed = view.observed
     stale: dict[int, list[str]] = {}
     for pod in observed.pods:
         report = report_of(observed, pod.name)
@@ -86,59 +83,57 @@ def abort_stale(job: HeddleJob, observed: Observed, where: Situation) -> tuple[A
             or report.phase == "abort"
         ):
             continue
-        if record.seal is not None and record != where.live:
+        if record.seal is not None and record != view.situation.live:
             stale.setdefault(record.epoch, []).append(pod.name)
     return tuple(
         action
         for record in observed.epochs
-        for action in send_directive(job, record, "abort", observed, stale.get(record.epoch, ()))
+        for action in send_directive(
+            view.job, record, "abort", observed, stale.get(record.epoch, ())
+        )
     )
 
 
-def formation_fault(
-    record: EpochRecord, observed: Observed, now: float, where: Situation, settings: Settings
-) -> str:
+def formation_fault(view: View, record: EpochRecord) -> str:
     """Why a pending epoch cannot go on; "" while it can."""
-    if record.reason != "loss" and where.lost:
-        return str(where.lost[0])
+    observed, situation = view.observed, view.situation
+    if record.reason != "loss" and situation.lost:
+        return str(situation.lost[0])
     nodes = {node.name for node in observed.nodes}
     gone = [node for node in record.plan.nodes if node not in nodes]
     if gone:
         return f"node {gone[0]} is gone"
     if record.seal is None:
-        live = where.live
+        live = situation.live
         used = leaving_nodes(observed, live.hosts) & set(live.plan.nodes) if live else ()
         if used and record.reason == "join":  # what has a deadline goes first
             return f"node {min(used)} is leaving"
-        return gathering_fault(record, observed, now, settings)
+        return gathering_fault(view, record)
     leaving = leaving_nodes(observed, record.hosts)
     going = [node for node in record.plan.nodes if node in leaving]
     switching = has_switch_begun(observed, record.epoch)
     if going and not switching:
         return f"node {going[0]} is leaving"
     for member in record.seal.members:
-        fault = _member_fault(record, record.seal, member, observed, now, switching, settings)
+        fault = _member_fault(view, record, record.seal, member, switching)
         if fault:
             return fault
     if switching:
-        return waits_for_a_leaver(observed, record, settings) or hang(observed, record, settings)
+        return waits_for_a_leaver(observed, record, view.settings) or hang(
+            observed, record, view.settings
+        )
     if record.seal.store not in _stores(record.seal, observed):
         return f"the store {record.seal.store} is gone"
     return ""
 
 
 def _member_fault(
-    record: EpochRecord,
-    seal: Seal,
-    member: Member,
-    observed: Observed,
-    now: float,
-    switching: bool,
-    settings: Settings,
+    view: View, record: EpochRecord, seal: Seal, member: Member, switching: bool
 ) -> str:
+    observed, settings = view.observed, view.settings
     what = f"rank on GPU {member.gpu} of {member.node}"
     may_leave = switching and member.rank is None
-    if is_pod_lost(observed, member.pod, now, settings):
+    if is_pod_lost(observed, member.pod, view.now, settings):
         return "" if may_leave else f"pod {member.pod} was lost"
     report = report_of(observed, member.pod)
     if report is None:
@@ -188,10 +183,10 @@ def _is_overdue(
     """
     if _is_prepared(observed, member, record.epoch):
         return False
-    rank, view = rank_at(observed, member.pod, member.slot), observed.agents[member.pod]
+    rank, agent = rank_at(observed, member.pod, member.slot), observed.agents[member.pod]
     idle = idle_s(observed, member, seal.sealed_s)
     if rank is not None and rank.phase in ("training", "switching"):
-        idle = view.heard_s - seal.sealed_s
+        idle = agent.heard_s - seal.sealed_s
     return idle >= settings.prepare_timeout_s
 
 
@@ -204,22 +199,20 @@ def _stores(seal: Seal, observed: Observed) -> set[str | None]:
     return found
 
 
-def _direct(
-    job: HeddleJob,
-    record: EpochRecord,
-    seal: Seal,
-    observed: Observed,
-    now: float,
-    settings: Settings,
-) -> Decision:
+def _direct(view: View, record: EpochRecord, seal: Seal) -> Decision:
     """Prepare all members; once all are prepared, switch."""
+    observed, settings = view.observed, view.settings
     pods = sorted({member.pod for member in seal.members})
     new = [m for m in seal.members if not _is_prepared(observed, m, record.epoch)]
     phase: DirectivePhase = (
         "prepare" if new and not has_switch_begun(observed, record.epoch) else "switch"
     )
     actions = send_directive(
-        job, record, phase, observed, [pod for pod in pods if _wants(observed, pod, record, phase)]
+        view.job,
+        record,
+        phase,
+        observed,
+        [pod for pod in pods if _wants(observed, pod, record, phase)],
     )
     if phase == "switch":
         return Decision(
@@ -231,7 +224,7 @@ def _direct(
     refusals = [f"pod {pod} refuses: {why}" for pod in pods if (why := _refusal(observed, pod))]
     if refusals:
         return Decision(actions, "Preparing", refusals[0], settings.peer_timeout_s)
-    waits_s = now - seal.sealed_s
+    waits_s = view.now - seal.sealed_s
     awaited = unprepared(observed, record) if waits_s >= settings.peer_timeout_s else ""
     return Decision(
         actions,
@@ -246,8 +239,8 @@ def _direct(
 
 def _refusal(observed: Observed, pod: str) -> str:
     """Why an agent refused the newest directive; "" if it did not."""
-    view = observed.agents.get(pod)
-    return view.refusal if view is not None else ""
+    agent = observed.agents.get(pod)
+    return agent.refusal if agent is not None else ""
 
 
 def _wants(observed: Observed, pod: str, record: EpochRecord, phase: DirectivePhase) -> bool:

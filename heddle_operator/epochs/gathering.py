@@ -27,8 +27,7 @@ from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, Se
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.reachability import is_silent, report_of
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
@@ -36,23 +35,17 @@ from planner.wording import counted
 from worker.contract import Member, RankExit, Resume
 
 
-def gather(
-    job: HeddleJob,
-    record: EpochRecord,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision:
+def gather(view: View, record: EpochRecord) -> Decision:
     """Create the pods, wait until their agents are ready, seal."""
-    late = _late_node(job, record, observed, where)
+    observed, settings, situation = view.observed, view.settings, view.situation
+    late = _late_node(view, record)
     if late:
         reason = f"node {late} must start its pod again, and the others suffice"
         return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Recovering", reason)
-    created = missing_pods(job, record, observed)
+    created = missing_pods(view.job, record, observed)
     trouble = start_trouble(record, observed)
     if created:
-        refused = {r.name: r.at_s + settings.refusal_pause_s - now for r in observed.refusals}
+        refused = {r.name: r.at_s + settings.refusal_pause_s - view.now for r in observed.refusals}
         waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
         return Decision(
             tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
@@ -60,25 +53,25 @@ def gather(
             trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
             sooner(settings.pod_timeout_s, *waits),
         )
-    holders = needed_holders(job, observed, where, record)
-    absent = _absent_holders(record, where)
+    holders = needed_holders(view, record)
+    absent = _absent_holders(record, situation)
     if absent:
         reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
         return Decision((), "Preparing", reason, settings.peer_timeout_s)
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
-    if members is None or waiting or where.doubtful:
-        awaited = waiting or where.doubtful
+    if members is None or waiting or situation.doubtful:
+        awaited = waiting or situation.doubtful
         names = named("pod", awaited) if awaited else "its pods"
         reason = trouble or f"epoch {record.epoch} waits for {names}"
         return Decision((), "Preparing", reason, settings.peer_timeout_s)
-    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, where)]
+    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, situation)]
     if stale:
         reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
         return Decision((), "Preparing", reason, 1.0)
     resume: Resume | None = None
     if record.reason == "loss":
-        survivors = Survivors.of(job.workload.model, holders, observed)
+        survivors = Survivors.of(view.job.workload.model, holders, observed)
         resume, problem = survivors.resume(), survivors.problem()
         if problem:  # what follows from it is the business of recovery
             return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
@@ -88,7 +81,7 @@ def gather(
     exits = tuple(
         (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
     )
-    seal = Seal(members, store, resume, now, exits)
+    seal = Seal(members, store, resume, view.now, exits)
     return Decision(
         (SealEpoch(record.epoch, seal),),
         "Preparing",
@@ -96,17 +89,17 @@ def gather(
     )
 
 
-def _late_node(job: HeddleJob, record: EpochRecord, observed: Observed, where: Situation) -> str:
+def _late_node(view: View, record: EpochRecord) -> str:
     """A node of a recovery whose pod went after the plan was made; "" if it must be waited for.
 
     Nobody trains meanwhile, and a new pod may take minutes: its node joins later.
     """
-    if record.reason != "loss" or where.live is None:
+    if record.reason != "loss" or view.situation.live is None:
         return ""
-    ready = ready_nodes(job, observed, where.live.plan, record.composition)
+    ready = ready_nodes(view.job, view.observed, view.situation.live.plan, record.composition)
     enough = {node.name for node in ready.nodes}
     for node in record.plan.nodes:
-        pods = observed.pods_on(node)
+        pods = view.observed.pods_on(node)
         went = any(pod.phase == "ended" or pod.created_s >= record.adopted_s for pod in pods)
         if node not in enough and (went or not pods):
             return node
@@ -121,8 +114,9 @@ def _absent_holders(record: EpochRecord, where: Situation) -> str:
     return next((m.pod for m in where.live.ranked if (m.pod, m.slot) not in present), "")
 
 
-def gathering_fault(record: EpochRecord, observed: Observed, now: float, settings: Settings) -> str:
+def gathering_fault(view: View, record: EpochRecord) -> str:
     """Why an epoch that is not sealed cannot go on, beside pods that fail to start."""
+    observed = view.observed
     leaving = leaving_nodes(observed)
     refused_on = {refused.node for refused in observed.refusals}
     for node in record.plan.nodes:
@@ -139,7 +133,7 @@ def gathering_fault(record: EpochRecord, observed: Observed, now: float, setting
         if refused:
             return refused
         for pod in pods:
-            if not pod.deleting and is_silent(observed, pod.name, now, settings):
+            if not pod.deleting and is_silent(observed, pod.name, view.now, view.settings):
                 return f"pod {pod.name} failed"
     return ""
 
@@ -163,38 +157,32 @@ def start_trouble(record: EpochRecord, observed: Observed) -> str:
     return found[0].sentence if found else ""
 
 
-def give_way(
-    job: HeddleJob,
-    record: EpochRecord,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision | None:
+def give_way(view: View, record: EpochRecord) -> Decision | None:
     """Give an epoch up that waits for pods without which the job could go on at once; else None.
 
     What is late joins later, as soon as it is ready: its pods stay.
     """
+    observed, situation = view.observed, view.situation
     if record.reason == "loss":  # `_late_node` is stricter: nobody trains meanwhile
         return None
-    hosts = where.live.hosts if where.live else frozenset()
+    hosts = situation.live.hosts if situation.live else frozenset()
     late = sorted(starting_nodes(observed, hosts) & set(record.plan.nodes))
-    wait_s = settings.late_s if where.live else settings.start_late_s
-    left_s, haste_s = record.adopted_s + wait_s - now, math.inf
+    wait_s = view.settings.late_s if situation.live else view.settings.start_late_s
+    left_s, haste_s = record.adopted_s + wait_s - view.now, math.inf
     if not late:
         return None
-    if record.reason == "drain" and where.live is not None:
-        haste_s = haste_left_s(job, observed, where.live, now, True)
+    if record.reason == "drain" and situation.live is not None:
+        haste_s = haste_left_s(view, situation.live, True)
     if min(left_s, haste_s) > 0:
         return Decision((), "Preparing", "", min(left_s, haste_s))
-    other = consider_plan(job, observed, now, replace(where, pending=None), settings)
-    can_go = _can_go(observed, where)
+    other = consider_plan(replace(view, situation=replace(situation, pending=None)))
+    can_go = _can_go(observed, situation)
     for action in other.actions:
         if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
             if (
-                where.live
+                situation.live
                 and haste_s > 0
-                and _lowers_holders(job, record.plan, action.plan, observed)
+                and _lowers_holders(view.job, record.plan, action.plan, observed)
             ):
                 continue
             reason = f"the others go first, without waiting for {named('node', late)}"

@@ -14,8 +14,7 @@ from heddle_operator.apis.wording import named
 from heddle_operator.state.actions import SendHalt
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_silent, rank_at, report_of, sends_heartbeats
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from worker.contract import Halt
 
@@ -25,32 +24,28 @@ def halt_survivors(epoch: int, pods: Iterable[str], reason: str) -> tuple[SendHa
     return tuple(SendHalt(pod, Halt(epoch=epoch, reason=reason)) for pod in pods)
 
 
-def halt_stranded(
-    observed: Observed, where: Situation, now: float, settings: Settings
-) -> tuple[SendHalt, ...]:
+def halt_stranded(view: View) -> tuple[SendHalt, ...]:
     """Halts for ranks that wait in a change, which was given up, for a member that fell silent."""
-    newest = where.live.epoch if where.live else 0
+    newest = view.situation.live.epoch if view.situation.live else 0
     found: list[SendHalt] = []
-    for record in observed.epochs:
+    for record in view.observed.epochs:
         if record.epoch <= newest or record.outcome != "aborted" or record.seal is None:
             continue
-        silent = silent_members(observed, record, now, settings)
+        silent = silent_members(view, record)
         if silent:
             pods = sorted({m.pod for m in record.seal.members} - set(silent))
-            waiting = [pod for pod in pods if _is_stranded(observed, pod, record)]
+            waiting = [pod for pod in pods if _is_stranded(view.observed, pod, record)]
             found += halt_survivors(record.epoch, waiting, f"{named('pod', silent)} fell silent")
     return tuple(found)
 
 
-def silent_members(
-    observed: Observed, record: EpochRecord, now: float, settings: Settings
-) -> list[str]:
+def silent_members(view: View, record: EpochRecord) -> list[str]:
     """Pods of an epoch's members that are silent, or that have a rank without heartbeats."""
     found = set()
     for member in record.seal.members if record.seal else ():
-        rank = rank_at(observed, member.pod, member.slot)
-        is_lost = rank is not None and not sends_heartbeats(rank, settings)
-        if is_lost or is_silent(observed, member.pod, now, settings):
+        rank = rank_at(view.observed, member.pod, member.slot)
+        is_lost = rank is not None and not sends_heartbeats(rank, view.settings)
+        if is_lost or is_silent(view.observed, member.pod, view.now, view.settings):
             found.add(member.pod)
     return sorted(found)
 

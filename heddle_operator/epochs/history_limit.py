@@ -9,27 +9,24 @@ Source: Kubernetes' `revisionHistoryLimit` of Deployments.
 
 from __future__ import annotations
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.failures import is_remembered
 from heddle_operator.rules.limits import attempts_that_count
 from heddle_operator.state.actions import PruneEpoch
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from worker.contract import Report
 
 
-def prune_epochs(
-    job: HeddleJob, observed: Observed, where: Situation, now: float, settings: Settings
-) -> tuple[PruneEpoch, ...]:
+def prune_epochs(view: View) -> tuple[PruneEpoch, ...]:
     """Records that nothing needs any more, oldest first."""
-    old = [record.epoch for record in observed.epochs[: -max(1, settings.epochs_kept)]]
+    observed = view.observed
+    old = [record.epoch for record in observed.epochs[: -max(1, view.settings.epochs_kept)]]
     if not old or not _have_all_reported(observed):
         return ()
-    needed = _needed(observed, where)
-    needed |= {record.epoch for record in observed.epochs if is_remembered(record, now)}
-    needed |= attempts_that_count(job, observed.epochs)
+    needed = _needed(observed, view.situation)
+    needed |= {record.epoch for record in observed.epochs if is_remembered(record, view.now)}
+    needed |= attempts_that_count(view.job, observed.epochs)
     return tuple(PruneEpoch(epoch) for epoch in old if epoch not in needed)
 
 
@@ -37,8 +34,8 @@ def _have_all_reported(observed: Observed) -> bool:
     """Whether every pod that may host ranks has told what they hold, and still answers."""
     views = [observed.agents.get(pod.name) for pod in observed.pods if pod.phase == "running"]
     return all(
-        view is not None and view.report is not None and view.unreachable_since_s is None
-        for view in views
+        agent is not None and agent.report is not None and agent.unreachable_since_s is None
+        for agent in views
     )
 
 
@@ -47,9 +44,9 @@ def _needed(observed: Observed, where: Situation) -> set[int]:
     lived = [record.epoch for record in observed.epochs if record.outcome == "live"]
     found = {record.epoch for record in (where.live, where.pending) if record is not None}
     found |= set(lived[-1:])  # that the job ever lived is known from it
-    for view in observed.agents.values():
-        if view.report is not None:
-            found |= _epochs_of(view.report)
+    for agent in observed.agents.values():
+        if agent.report is not None:
+            found |= _epochs_of(agent.report)
     for epoch in tuple(found):
         record = observed.record(epoch)
         if record is not None:

@@ -31,91 +31,72 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reachability import doubt_left_s, report_of
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Holder, Situation
+from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import Observed
 
 STILL = ("halted", "saving", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
 
 
-def recover(
-    job: HeddleJob,
-    live: EpochRecord,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision:
+def recover(view: View, live: EpochRecord) -> Decision:
     """The next step after ranks of the live epoch were lost."""
-    ended = end_badly(live, observed, where)
+    observed, settings, situation = view.observed, view.settings, view.situation
+    ended = end_badly(live, observed, situation)
     if ended is not None:
         return ended
-    survivors = Survivors.of(job.workload.model, where.holders, observed)
-    moving = [holder for holder in where.holders if holder.rank.phase not in STILL]
+    survivors = Survivors.of(view.job.workload.model, situation.holders, observed)
+    moving = [holder for holder in situation.holders if holder.rank.phase not in STILL]
     if moving:
-        return _await_halt(job, live, moving, survivors, observed, now, where, settings)
-    if where.doubtful:
-        reason = f"the job waits for an answer of {named('pod', where.doubtful)}"
-        return Decision((), "Recovering", reason, doubt_left_s(observed, now, settings))
+        return _await_halt(view, live, moving, survivors)
+    if situation.doubtful:
+        reason = f"the job waits for an answer of {named('pod', situation.doubtful)}"
+        return Decision((), "Recovering", reason, doubt_left_s(observed, view.now, settings))
     problem = survivors.problem()
     silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
-    silent = silent or silent_members(observed, live, now, settings)
+    silent = silent or silent_members(view, live)
     if problem and silent:
         return Decision((), "Recovering", f"{problem}, unless pod {silent[0]} answers again")
-    if problem and not where.ever_live:
-        return _start_over(live, where, problem)
+    if problem and not situation.ever_live:
+        return _start_over(live, situation, problem)
     if problem:
         return fail(live, "StateLost", problem)
-    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, where.lost)))
+    event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, situation.lost)))
     if _will_be_killed(observed, live, settings):
-        reason = f"{where.lost[0]}; the job waits until its agent has killed it"
+        reason = f"{situation.lost[0]}; the job waits until its agent has killed it"
         return Decision((event,), "Recovering", reason, settings.kill_s / 4)
-    stopped = _stopped_pods(live, survivors, observed, now, settings)
+    stopped = _stopped_pods(view, live, survivors)
     if stopped:
-        reason = f"{where.lost[0]}; the pods that fell silent are deleted"
+        reason = f"{situation.lost[0]}; the pods that fell silent are deleted"
         return Decision((event, *stopped), "Recovering", reason, 1.0)
-    planned = _plan_on(job, survivors, observed, now, where, settings)
-    return replace(planned, actions=(event, *_gpu_events(where), *planned.actions))
+    planned = _plan_on(view, survivors)
+    return replace(planned, actions=(event, *_gpu_events(situation), *planned.actions))
 
 
-def _plan_on(
-    job: HeddleJob,
-    survivors: Survivors,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
-) -> Decision:
+def _plan_on(view: View, survivors: Survivors) -> Decision:
     """A plan for what is left, unless too many recoveries came to nothing."""
     resume = survivors.resume()
-    beyond = beyond_backoff(job, observed.epochs, resume.step if resume else None)
+    beyond = beyond_backoff(view.job, view.observed.epochs, resume.step if resume else None)
     if beyond:
-        return end_by_limit("BackoffLimitExceeded", beyond, observed)
-    return consider_plan(job, observed, now, where, settings)
+        return end_by_limit("BackoffLimitExceeded", beyond, view.observed)
+    return consider_plan(view)
 
 
 def _await_halt(
-    job: HeddleJob,
-    live: EpochRecord,
-    moving: list[Holder],
-    survivors: Survivors,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    settings: Settings,
+    view: View, live: EpochRecord, moving: list[Holder], survivors: Survivors
 ) -> Decision:
     """Let every rank halt; only one that nobody needs may be taken for stuck and deleted."""
+    observed, situation = view.observed, view.situation
     names = sorted({holder.pod for holder in moving})
     given_up: tuple[Action, ...] = (
-        *_hang_event(live, where),
-        *halt_survivors(live.epoch, names, str(where.lost[0])),
-        *_give_up(job, live, observed),
+        *_hang_event(live, situation),
+        *halt_survivors(live.epoch, names, str(situation.lost[0])),
+        *_give_up(view.job, live, observed),
     )
     ranks = f"the ranks of {named('pod', names)}"
-    since_s = now if observed.recovering_since_s is None else observed.recovering_since_s
-    left = since_s + _halt_s(live, observed, settings) - now
+    since_s = view.now if observed.recovering_since_s is None else observed.recovering_since_s
+    left = since_s + _halt_s(live, observed, view.settings) - view.now
     if left > 0:
-        reason = f"{where.lost[0]}; the job waits until {ranks} halt"
+        reason = f"{situation.lost[0]}; the job waits until {ranks} halt"
         return Decision(given_up, "Recovering", reason, left)
     needed = survivors.problem(names)
     if needed:
@@ -171,20 +152,14 @@ def _will_be_killed(observed: Observed, live: EpochRecord, settings: Settings) -
     return any(settings.peer_timeout_s < rank.beat_age_s <= latest_s for rank in ranks)
 
 
-def _stopped_pods(
-    live: EpochRecord,
-    survivors: Survivors,
-    observed: Observed,
-    now: float,
-    settings: Settings,
-) -> tuple[DeletePod, ...]:
+def _stopped_pods(view: View, live: EpochRecord, survivors: Survivors) -> tuple[DeletePod, ...]:
     """Pods that fell silent, or have a rank that did: a stopped process keeps its GPU.
 
     A pod stays while other ranks in it alone hold a part of the state.
     """
     found = []
-    for name in silent_members(observed, live, now, settings):
-        pod = observed.pod(name)
+    for name in silent_members(view, live):
+        pod = view.observed.pod(name)
         is_needed = bool(survivors.lost_piece((name,)))
         if pod is not None and not pod.deleting and not is_needed:
             found.append(DeletePod(name, "it fell silent, and the others hold the whole state"))
@@ -193,7 +168,7 @@ def _stopped_pods(
 
 def _halt_s(live: EpochRecord, observed: Observed, settings: Settings) -> float:
     """How long ranks may take to notice: one that computes hears of a loss only when it talks."""
-    reports = [view.report for view in observed.agents.values() if view.report is not None]
+    reports = [agent.report for agent in observed.agents.values() if agent.report is not None]
     steps_s = [step.end_s - step.start_s for report in reports for step in report.steps]
     longest_s = max([*steps_s, live.step_s or 0.0])
     return max(settings.halt_timeout_s, STEPS_TO_HALT * longest_s)

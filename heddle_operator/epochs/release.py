@@ -8,7 +8,6 @@ Invariant: no pod that hosts a rank of the live or the pending epoch is ever del
 
 from __future__ import annotations
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.candidates import given_back, leaving_nodes, leaving_reasons
 from heddle_operator.rules.moves.surplus import held_above_limit
 from heddle_operator.state.actions import (
@@ -22,8 +21,7 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_silent, report_of
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
@@ -86,61 +84,53 @@ def give_back(observed: Observed, planned: Decision) -> tuple[DeletePod, ...]:
     )
 
 
-def silent_pods(
-    observed: Observed, where: Situation, now: float, settings: Settings
-) -> tuple[DeletePod, ...]:
+def silent_pods(view: View) -> tuple[DeletePod, ...]:
     """Pods that do not answer and take part in nothing: others may take their places."""
-    hosting = where.live.hosts if where.live else frozenset()
-    if where.pending is not None and where.pending.seal is not None:
-        hosting |= {member.pod for member in where.pending.seal.members}
+    situation = view.situation
+    hosting = situation.live.hosts if situation.live else frozenset()
+    if situation.pending is not None and situation.pending.seal is not None:
+        hosting |= {member.pod for member in situation.pending.seal.members}
     return tuple(
         DeletePod(pod.name, "it does not answer")
-        for pod in observed.pods
+        for pod in view.observed.pods
         if pod.name not in hosting
         and not pod.deleting
-        and is_silent(observed, pod.name, now, settings)
+        and is_silent(view.observed, pod.name, view.now, view.settings)
     )
 
 
-def end_pods(
-    observed: Observed, ended: EpochRecord, now: float, settings: Settings
-) -> tuple[tuple[EndPod | DeletePod, ...], float | None]:
+def end_pods(view: View, ended: EpochRecord) -> tuple[tuple[EndPod | DeletePod, ...], float | None]:
     """How every pod ends when the job has, and seconds until the next look.
 
     A pod that never started has nothing to tell, and one that does not end in time holds GPUs.
     """
     found: list[EndPod | DeletePod] = []
-    left = (ended.closed_s or now) + settings.end_timeout_s - now
-    live = [pod for pod in observed.pods if pod.phase != "ended" and not pod.deleting]
+    left = (ended.closed_s or view.now) + view.settings.end_timeout_s - view.now
+    live = [pod for pod in view.observed.pods if pod.phase != "ended" and not pod.deleting]
     for pod in live:
         if pod.phase == "pending":
             found.append(DeletePod(pod.name, "the job has ended"))
         elif left <= 0:
             found.append(DeletePod(pod.name, "the job has ended, and it did not"))
-        elif report_of(observed, pod.name) is not None:
+        elif report_of(view.observed, pod.name) is not None:
             found.append(EndPod(pod.name))
     return tuple(found), sooner(left, ASK_AGAIN_S) if live and left > 0 else None
 
 
 def release_pods(
-    job: HeddleJob,
-    live: EpochRecord,
-    where: Situation,
-    observed: Observed,
-    now: float,
-    settings: Settings,
-    keeps_plan: bool,
+    view: View, live: EpochRecord, keeps_plan: bool
 ) -> tuple[tuple[DeletePod, ...], float | None]:
     """Pods without a rank in the live epoch that are due, and seconds until the next one is.
 
     Those that must leave are due at once, idle ones only where the plan is kept: another one may
     want them.
     """
+    observed = view.observed
     hosting = live.hosts
-    holding = {holder.pod for holder in where.holders}
+    holding = {holder.pod for holder in view.situation.holders}
     leaving = leaving_nodes(observed, hosting)
     owed = given_back(observed)
-    above = held_above_limit(job, observed)
+    above = held_above_limit(view.job, observed)
     due: list[DeletePod] = []
     waits: list[float] = []
     for pod in observed.pods:
@@ -151,8 +141,8 @@ def release_pods(
         noticed = pod.node in leaving or agent_leaves or bool(pod.notice)
         # One that has yet to start (its image is pulled) is not idle: it joins once it is ready.
         starts = report is None or not report.ready
-        wait = max(live.closed_s or now, pod.created_s) - now
-        wait += settings.pod_timeout_s if starts else job.spec.elastic.cooldown_seconds
+        wait = max(live.closed_s or view.now, pod.created_s) - view.now
+        wait += view.settings.pod_timeout_s if starts else view.job.spec.elastic.cooldown_seconds
         if pod.name in owed:
             due.append(DeletePod(pod.name, "its GPUs are another job's"))
         elif above > 0 and not starts:

@@ -20,6 +20,7 @@ from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reasons import DecisionReason
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan
 from planner.wording import counted
@@ -92,27 +93,24 @@ class Condition:
 
 
 def conditions_of(
-    job: HeddleJob,
-    observed: Observed,
+    view: View,
     decision: Decision,
     holders: HolderCount | None,
     drain: Drain,
     skipped_steps: int = 0,
-    now: float = 0.0,
     refusal: str = "",
 ) -> tuple[Condition, ...]:
     """All conditions of a job that is followed.
 
     Args:
-        job: supplies the limits.
-        observed: the picture that was decided on.
+        view: the look that is decided on.
         decision: what was decided.
         holders: of the live plan.
         drain: what a drain of its nodes may do now.
         skipped_steps: of which loss or norm was not finite.
-        now: by the clock of the times in `observed`.
         refusal: what is wrong with its spec, and what holds meanwhile; "" where it is accepted.
     """
+    observed = view.observed
     phase, message = decision.phase, decision.message
     why: ConditionReason = decision.reason or phase
     live = live_record(observed)
@@ -121,10 +119,10 @@ def conditions_of(
     ended = phase in ("Complete", "Failed")
     trains = not ended and _trains(observed)
     planned = live or pending
-    degraded = None if ended else _degraded(job, observed, decision, holders, trouble)
+    degraded = None if ended else _degraded(view.job, observed, decision, holders, trouble)
     blocked = "" if ended else drain.blocked
     return (
-        _accepted(job, refusal),
+        _accepted(view.job, refusal),
         Condition(
             "Planned",
             planned is not None,
@@ -144,7 +142,7 @@ def conditions_of(
             message,
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
-        _left_out(() if ended else nodes_left_out(job, observed, now), observed),
+        _left_out(() if ended else nodes_left_out(view), observed),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
@@ -230,16 +228,16 @@ def _time(out: LeftOut, observed: Observed) -> str:
 def _trains(observed: Observed) -> bool:
     return any(
         rank.phase == "training"
-        for view in observed.agents.values()
-        if view.report and view.unreachable_since_s is None
-        for rank in view.report.ranks
+        for agent in observed.agents.values()
+        if agent.report and agent.unreachable_since_s is None
+        for rank in agent.report.ranks
     )
 
 
 def _diverged(observed: Observed, decision: Decision, skipped_steps: int) -> Condition:
     """Whether the loss or the gradient norm is not a finite number any more."""
     newest = max(
-        (record for view in observed.agents.values() for record in view.not_finite),
+        (record for agent in observed.agents.values() for record in agent.not_finite),
         key=lambda record: record.step,
         default=None,
     )
@@ -287,12 +285,12 @@ def _degraded(
     unwritten = output_failure(observed)
     if unwritten:
         return Condition("Degraded", True, "OutputFailed", unwritten)
-    for view in observed.agents.values():
-        if view.problem:
-            words = f"pod {view.pod}: {view.problem}"
+    for agent in observed.agents.values():
+        if agent.problem:
+            words = f"pod {agent.pod}: {agent.problem}"
             return Condition("Degraded", True, "AgentNotUnderstood", words)
-        if view.unreachable_since_s is not None:
-            words = f"the agent of pod {view.pod} does not answer"
+        if agent.unreachable_since_s is not None:
+            words = f"the agent of pod {agent.pod} does not answer"
             return Condition("Degraded", True, "AgentUnreachable", words)
     if decision.slow:
         return Condition("Degraded", True, "SlowRanks", decision.slow)

@@ -15,6 +15,7 @@ from heddle_operator.rules.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord, Outcome, StartFailure
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_nodes
 from heddle_operator.state.speeds.type_speed import type_speeds
@@ -31,10 +32,9 @@ UNSEEN = (
 )
 
 
-def events_of(
-    job: HeddleJob, observed: Observed, decision: Decision, drain: Drain
-) -> tuple[RecordEvent, ...]:
+def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
     """Events that follow from a decision, beside those that it holds itself."""
+    job, observed = view.job, view.observed
     live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
     found = [_closing(action) for action in closing]
@@ -50,7 +50,7 @@ def events_of(
     if observed.unrecorded:
         key = f"unrecorded-{observed.unrecorded}"
         found.append(RecordEvent(key, "RecordRefused", observed.unrecorded))
-    odd = [record for view in observed.agents.values() for record in view.not_finite]
+    odd = [record for agent in observed.agents.values() for record in agent.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)
         said = f"step {first.step} has loss {first.loss:g}, gradient norm {first.gradient_norm:g}"

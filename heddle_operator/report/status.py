@@ -28,6 +28,7 @@ from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import usable_gpus
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
@@ -49,29 +50,26 @@ def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
 
 
 def status_of(
-    job: HeddleJob,
-    observed: Observed,
+    view: View,
     decision: Decision,
     holders: HolderCount | None,
     drain: Drain,
     before: Mapping[str, Any],
     now_text: str,
-    now: float = 0.0,
     refusal: str = "",
 ) -> Status:
     """The whole status.
 
     Args:
-        job: supplies generation, steps and limits.
-        observed: the picture that was decided on.
+        view: the look that is decided on.
         decision: what was decided.
         holders: of the live plan.
         drain: what a drain of its nodes may do now.
         before: the status that is there now.
         now_text: the time, as Kubernetes writes it.
-        now: the same by the clock of the times in `observed`.
         refusal: see `conditions_of`.
     """
+    job, observed = view.job, view.observed
     live = live_record(observed)
     known = before.get("progress") or {"step": 0, "steps": job.spec.steps}
     progress = _progress(job, observed, known) or known
@@ -80,10 +78,7 @@ def status_of(
         "phase": decision.phase,
         "message": decision.message,
         "conditions": with_times(
-            conditions_of(
-                *(job, observed, decision, holders, drain, progress.get("skippedSteps", 0), now),
-                refusal=refusal,
-            ),
+            conditions_of(view, decision, holders, drain, progress.get("skippedSteps", 0), refusal),
             before,
             job.metadata.generation,
             now_text,
@@ -171,7 +166,7 @@ def _first_names(names: Sequence[str]) -> list[str]:
 
 
 def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> dict[str, Any]:
-    reports = [view.report for view in observed.agents.values() if view.report]
+    reports = [agent.report for agent in observed.agents.values() if agent.report]
     if not any(report.ranks for report in reports):
         return {}  # nobody is there to ask: what was known before still holds
     step = max((rank.step for report in reports for rank in report.ranks), default=0)
@@ -187,7 +182,7 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
         newest = max(evaluations, key=lambda record: (record.step, record.epoch))
         loss = round(newest.loss, 6) if math.isfinite(newest.loss) else None
         found |= {"heldOutLoss": loss, "heldOutStep": newest.step}
-    seen = {record.step for view in observed.agents.values() for record in view.not_finite}
+    seen = {record.step for agent in observed.agents.values() for record in agent.not_finite}
     skipped = max(len(seen), known.get("skippedSteps", 0))
     if skipped:
         found["skippedSteps"] = skipped

@@ -39,8 +39,8 @@ class Reconfiguration:
 def reconfigurations(observed: Observed) -> tuple[Reconfiguration, ...]:
     """All changes that agents still tell of, oldest first; the start of a job is none."""
     switches: dict[int, list[SwitchRecord]] = {}
-    for view in observed.agents.values():
-        for switch in view.report.switches if view.report else ():
+    for agent in observed.agents.values():
+        for switch in agent.report.switches if agent.report else ():
             switches.setdefault(switch.epoch, []).append(switch)
     found = (_measured(observed.record(epoch), switches[epoch]) for epoch in sorted(switches))
     return tuple(change for change in found if change is not None)

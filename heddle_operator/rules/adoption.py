@@ -46,8 +46,7 @@ from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.reasons import MoveCause
-from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Headroom, Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
@@ -57,13 +56,12 @@ from worker.contract import Reason, resume_of
 TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
 
 
-def consider_plan(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, settings: Settings
-) -> Decision:
+def consider_plan(view: View) -> Decision:
     """Keep the live plan, or ask for and adopt a better one; without a live plan, start."""
-    live = where.live
+    job, observed = view.job, view.observed
+    live = view.situation.live
     leaving = leaving_reasons(observed, live.hosts if live else ())
-    reason, composition = _occasion(job, observed, now, where, leaving)
+    reason, composition = _occasion(view, leaving)
     phase: Phase = (
         "Running"
         if reason in ("join", "drain")
@@ -71,17 +69,17 @@ def consider_plan(
         if reason == "loss"
         else "Pending"
     )
-    left_out = nodes_left_out(job, observed, now)
-    again = sooner(debounce_left_s(job, observed, now), *(out.until_s - now for out in left_out))
+    left_out = nodes_left_out(view)
+    again = sooner(debounce_left_s(view), *(out.until_s - view.now for out in left_out))
     if reason == "join" and live is not None:  # else the plan of the move brings the steps along
-        pause_s = _growth_pause_s(job, observed, live, now, settings)
+        pause_s = _growth_pause_s(view, live)
         if pause_s is not None and pause_s <= 0:
             return _let_steps_grow(job, observed, live)
         again = sooner(again, pause_s)
     if reason == "drain" and live is not None:
-        joined = joined_lately(job, observed, live, composition, now)
+        joined = joined_lately(view, live, composition)
         if joined is not None:
-            why = cause_of_move(job, observed, now, where, live, leaving).sentence
+            why = cause_of_move(view, live, leaving).sentence
             sentence = (
                 f"the job moves once node {joined[0]}, which joined lately, may be used: "
                 f"minHolders is {job.spec.elastic.min_holders}, and {why}"
@@ -101,7 +99,7 @@ def consider_plan(
             (event,), phase, sentence, again, keeps_plan=keeps, reason="PodsCannotStart"
         )
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
-        followed = adopt_referenced(job, observed, composition, reason, live, now)
+        followed = adopt_referenced(view, composition, reason, live)
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     most = gpu_limits(job, observed, composition).total
@@ -114,32 +112,29 @@ def consider_plan(
         spent = f" ({'; '.join(said)})" if said else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
         return Decision((), phase, sentence, again, keeps_plan=True, reason="PlanKept")
-    return _ask(job, observed, now, composition, reason, where, leaving, again, phase, settings)
+    return _ask(view, composition, reason, leaving, again, phase)
 
 
 def _ask(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
+    view: View,
     composition: Composition,
     reason: Reason,
-    where: Situation,
     leaving: Mapping[str, str],
     again: float | None,
     phase: Phase,
-    settings: Settings,
 ) -> Decision:
     """Ask for a plan and judge it, or move in haste where there is no time for that."""
-    live = where.live
+    observed = view.observed
+    live = view.situation.live
     if live is None and observed.is_weighing:
         return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
-    request = plan_request(job, observed, composition, live.plan if live else None)
+    request = plan_request(view.job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reason == "drain" and live is not None:
-        haste_s = haste_left_s(job, observed, live, now, reply is not None)
-        if haste_s <= 0 and (plan := hurried_plan(job, observed, live, composition, now)):
-            why = cause_of_move(job, observed, now, where, live, leaving)
-            return _hurry(job, observed, live, plan, composition, why)
+        haste_s = haste_left_s(view, live, reply is not None)
+        if haste_s <= 0 and (plan := hurried_plan(view, live, composition)):
+            why = cause_of_move(view, live, leaving)
+            return _hurry(view.job, observed, live, plan, composition, why)
         again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
@@ -151,49 +146,42 @@ def _ask(
         return Decision((event,), phase, words, again, reason="InsufficientGPUs")
     forced = None
     if live is not None and reason in ("drain", "loss"):
-        forced = cause_of_move(job, observed, now, where, live, leaving)
-    return _judge(
-        job, observed, now, composition, reason, where, reply, again, phase, settings, forced
-    )
+        forced = cause_of_move(view, live, leaving)
+    return _judge(view, composition, reason, reply, again, phase, forced)
 
 
-def _occasion(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, leaving: Mapping[str, str]
-) -> tuple[Reason, Composition]:
+def _occasion(view: View, leaving: Mapping[str, str]) -> tuple[Reason, Composition]:
     """Why a plan is asked for, and for which nodes."""
-    live = where.live
-    started = started_nodes(job, observed, where, now, frozenset(leaving))
+    situation = view.situation
+    live = situation.live
+    started = started_nodes(view, frozenset(leaving))
     if live is None:
-        return "start", untried(job, observed, started, None, now)
-    most = most_gpus(job, observed)
+        return "start", untried(view, started, None)
+    most = most_gpus(view.job, view.observed)
     fits = most is None or live.plan.gpus <= most
-    if not where.lost and fits and not loses_gpus(live.plan, started):
-        smaller = _without_large_pod(job, observed, now, where, live, leaving)
+    if not situation.lost and fits and not loses_gpus(live.plan, started):
+        smaller = _without_large_pod(view, live, leaving)
         if smaller is not None:
-            return "drain", untried(job, observed, smaller, live, now)
-        return "join", untried(job, observed, started, live, now, live.plan.nodes)
-    left = usable_nodes(job, observed, where, now, frozenset(leaving))
-    if not where.lost:
-        composition = nodes_after(job, observed, live, left, now)
-        return "drain", untried(job, observed, composition, live, now)
-    composition = ready_nodes(job, observed, live.plan, left)
-    composition = without_partitioned(job, observed, where, composition)
-    return "loss", untried(job, observed, composition, live, now)
+            return "drain", untried(view, smaller, live)
+        return "join", untried(view, started, live, live.plan.nodes)
+    left = usable_nodes(view, frozenset(leaving))
+    if not situation.lost:
+        composition = nodes_after(view, live, left)
+        return "drain", untried(view, composition, live)
+    composition = ready_nodes(view.job, view.observed, live.plan, left)
+    composition = without_partitioned(view, composition)
+    return "loss", untried(view, composition, live)
 
 
 def _without_large_pod(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    live: EpochRecord,
-    leaving: Mapping[str, str],
+    view: View, live: EpochRecord, leaving: Mapping[str, str]
 ) -> Composition | None:
     """The nodes without a pod that holds GPUs above `maxGPUs`; None where the job needs it."""
-    large = large_pod(job, observed, where)
+    job, observed = view.job, view.observed
+    large = large_pod(view)
     if large is None:
         return None
-    nodes = usable_nodes(job, observed, where, now, frozenset(leaving))
+    nodes = usable_nodes(view, frozenset(leaving))
     left = without_pod(observed, large, nodes)
     reply = observed.replies.get(plan_request(job, observed, left, live.plan).key)
     has_none = reply is not None and reply.plan is None
@@ -202,19 +190,16 @@ def _without_large_pod(
 
 
 def _judge(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
+    view: View,
     composition: Composition,
     reason: Reason,
-    where: Situation,
     reply: PlanReply,
     again: float | None,
     phase: Phase,
-    settings: Settings,
     forced: MoveCause | None,
 ) -> Decision:
-    live = where.live
+    job, observed, now, settings = view.job, view.observed, view.now, view.settings
+    live = view.situation.live
     verdict = judge(
         reply,
         live.plan if live else None,
@@ -235,16 +220,16 @@ def _judge(
         return keep_after_failure(failed, now, again)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
         return recommend(reply, composition, verdict.gain_percent, again)
-    wait, pause = _hold(job, observed, now, reason, where, settings, verdict.is_safer)
+    wait, pause = _hold(view, reason, verdict.is_safer)
     if reason == "start":
-        turn = turn_left_s(job, observed, reply.plan, now)
+        turn = turn_left_s(view, reply.plan)
         wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
     if wait > 0:
         sentence = f"{verdict.sentence}; the change begins after the {pause}"
         return Decision((), phase, sentence, sooner(again, wait))
     adopt = AdoptPlan(
         *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
-        causes_of(where),
+        causes_of(view.situation),
         job.spec.steps,
         max_gpus=gpu_limits(job, observed, composition).total,
         moved_by=forced.kind if forced else None,
@@ -262,14 +247,15 @@ def _is_repriced(observed: Observed, live: EpochRecord) -> bool:
     return observed.repriced_s is not None and observed.repriced_s > live.adopted_s
 
 
-def _growth_pause_s(
-    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, settings: Settings
-) -> float | None:
+def _growth_pause_s(view: View, live: EpochRecord) -> float | None:
     """Seconds until the steps may grow, at most 0 for now; None where they need not."""
-    if live.steps is None or live.steps >= job.spec.steps:
+    observed, now = view.observed, view.now
+    if live.steps is None or live.steps >= view.job.spec.steps:
         return None
     ended_s = observed.epochs[-1].closed_s
-    pause_s = (now if ended_s is None else ended_s) + backoff_s(observed.epochs, settings) - now
+    pause_s = (
+        (now if ended_s is None else ended_s) + backoff_s(observed.epochs, view.settings) - now
+    )
     failed = failed_attempt(observed.epochs, live.plan, now)
     return pause_s if failed is None else max(pause_s, retry_left_s(failed, now))
 
@@ -349,30 +335,25 @@ def _kept_event(
     return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
 
 
-def _hold(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
-    reason: Reason,
-    where: Situation,
-    settings: Settings,
-    is_safer: bool,
-) -> tuple[float, str]:
+def _hold(view: View, reason: Reason, is_safer: bool) -> tuple[float, str]:
     """Seconds that adoption must still wait, and for what.
 
     After aborts, and losses at one step, it waits for the backoff; where neither anything forces
     the change nor `minHolders` asks for it, for the cooldown.  An epoch that broke before it was on
     record as live has no end: the backoff counts from when the loss was seen.
     """
-    live = where.live
+    observed, now = view.observed, view.now
+    live = view.situation.live
     last = observed.epochs[-1].closed_s if observed.epochs else None
     last = observed.recovering_since_s if last is None else last
-    resume = resume_of([holder.rank for holder in where.holders]) if reason == "loss" else None
+    resume = (
+        resume_of([holder.rank for holder in view.situation.holders]) if reason == "loss" else None
+    )
     step = resume.step if resume else None
-    wait = (now if last is None else last) + backoff_s(observed.epochs, settings, step) - now
+    wait = (now if last is None else last) + backoff_s(observed.epochs, view.settings, step) - now
     waits = reason == "join" and not is_safer
     if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
-        cooldown = live.closed_s + job.spec.elastic.cooldown_seconds - now
+        cooldown = live.closed_s + view.job.spec.elastic.cooldown_seconds - now
         if cooldown > wait:
             return cooldown, "cooldown"
     return wait, "pause that follows a failed change"

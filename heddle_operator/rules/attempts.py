@@ -7,24 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined
 from heddle_operator.rules.failures import failed_attempt, retry_left_s
 from heddle_operator.rules.gpu_limits import plan_request
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.situation import View
 from planner.cluster.composition import Composition
 
 
 def untried(
-    job: HeddleJob,
-    observed: Observed,
-    composition: Composition,
-    live: EpochRecord | None,
-    now: float,
-    kept: Collection[str] = (),
+    view: View, composition: Composition, live: EpochRecord | None, kept: Collection[str] = ()
 ) -> Composition:
     """Nodes for which the planner has no plan yet that failed on them.
 
@@ -32,14 +26,12 @@ def untried(
     failed first; where each such plan failed as well, the answer is all nodes.
 
     Args:
-        job: supplies `minGPUs`.
-        observed: supplies the planner's answers and the records.
+        view: the look that is decided on.
         composition: all nodes that may be used.
         live: the epoch to move from; None at the start.
-        now: by the clock of the records.
         kept: nodes that are never left out.
     """
-    failed = _failed_on(job, observed, composition, live, now)
+    failed = _failed_on(view, composition, live)
     if failed is None:
         return composition
     kept = frozenset(kept)
@@ -48,11 +40,11 @@ def untried(
     for node in (node for node in order if node.name not in kept):
         rest = composition.without([node.name])
         is_new = live is None or rest != live.composition
-        if is_new and rest.gpus >= job.spec.elastic.min_gpus:
-            request = plan_request(job, observed, rest, live.plan if live else None)
-            reply = observed.replies.get(request.key)
+        if is_new and rest.gpus >= view.job.spec.elastic.min_gpus:
+            request = plan_request(view.job, view.observed, rest, live.plan if live else None)
+            reply = view.observed.replies.get(request.key)
             has_none = reply is not None and reply.plan is None
-            if not has_none and _failed_on(job, observed, rest, live, now) is None:
+            if not has_none and _failed_on(view, rest, live) is None:
                 return rest
     return composition
 
@@ -68,14 +60,11 @@ def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> 
 
 
 def _failed_on(
-    job: HeddleJob,
-    observed: Observed,
-    composition: Composition,
-    live: EpochRecord | None,
-    now: float,
+    view: View, composition: Composition, live: EpochRecord | None
 ) -> EpochRecord | None:
-    request = plan_request(job, observed, composition, live.plan if live else None)
+    observed = view.observed
+    request = plan_request(view.job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reply is None or reply.plan is None:
         return None
-    return failed_attempt(observed.epochs, reply.plan, now)
+    return failed_attempt(observed.epochs, reply.plan, view.now)

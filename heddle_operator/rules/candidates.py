@@ -16,7 +16,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.failures import failed_gpus, nodes_left_out
 from heddle_operator.rules.gpu_limits import gpus_dealt, has_pods, plan_request
 from heddle_operator.rules.starts import gpus_up, is_ready, starting_nodes
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
@@ -37,9 +37,9 @@ def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str
     }
     live = set(hosting)
     for pod in observed.pods:
-        view = observed.agents.get(pod.name)
+        agent = observed.agents.get(pod.name)
         noticed = (
-            view is not None and view.report is not None and view.report.leaving_at_s is not None
+            agent is not None and agent.report is not None and agent.report.leaving_at_s is not None
         )
         if pod.name in live and (pod.deleting or pod.notice or noticed):
             why = f"hosts pod {pod.name}, which must leave"
@@ -48,33 +48,24 @@ def leaving_reasons(observed: Observed, hosting: Iterable[str] = ()) -> dict[str
 
 
 def usable_nodes(
-    job: HeddleJob,
-    observed: Observed,
-    where: Situation,
-    now: float,
-    leaving: frozenset[str],
-    starting: Collection[str] = (),
+    view: View, leaving: frozenset[str], starting: Collection[str] = ()
 ) -> Composition:
     """The composition that a plan is asked for: what is free of what the job is allowed."""
-    nodes = eligible_nodes(job, observed, where, now, leaving, starting)
+    observed = view.observed
+    nodes = eligible_nodes(view, leaving, starting)
     if observed.allowed is not None:
         nodes = [replace(node, gpus=gpus_dealt(observed, node)) for node in nodes]
     return Composition(
         tuple(
             Node(node.name, node.gpu_type, node.gpus, node.link_domain, node.speed)
-            for node in _cut(nodes, _used(where)[0], observed)
+            for node in _cut(nodes, _used(view.situation)[0], observed)
             if node.gpus > 0
         )
     )
 
 
 def eligible_nodes(
-    job: HeddleJob,
-    observed: Observed,
-    where: Situation,
-    now: float,
-    leaving: frozenset[str],
-    starting: Collection[str] = (),
+    view: View, leaving: frozenset[str], starting: Collection[str] = ()
 ) -> list[ObservedNode]:
     """Nodes whose GPUs the job could use, were all that other jobs hold there free.
 
@@ -82,16 +73,17 @@ def eligible_nodes(
     from 0.  Of a node on which pods could not start, and of those in `starting`, only the GPUs of
     its pods that are up.
     """
-    used, hosts = _used(where)
-    debounce = job.spec.elastic.join_debounce_seconds
-    allowed = job.spec.elastic.gpu_types.allow
+    observed = view.observed
+    used, hosts = _used(view.situation)
+    debounce = view.job.spec.elastic.join_debounce_seconds
+    allowed = view.job.spec.elastic.gpu_types.allow
     refusing = {name for name, _ in observed.unusable}
     staying = {pod.node for pod in observed.pods if not pod.deleting}
     sound = {name: gpus_up(observed, name, hosts) for name in starting}
-    for left_out in nodes_left_out(job, observed, now):
+    for left_out in nodes_left_out(view):
         up = gpus_up(observed, left_out.node, hosts)
         sound[left_out.node] = up if left_out.node in sound else max(up, left_out.gpus)
-    for name, gpu in failed_gpus(observed, where, now):
+    for name, gpu in failed_gpus(view):
         sound[name] = min(gpu, sound.get(name, gpu))
     return [
         node
@@ -101,7 +93,7 @@ def eligible_nodes(
         # One that takes no new pods has only the GPUs of the pods that stay there.
         and (node.name not in refusing or node.name in staying or node.lent)
         and (not allowed or node.gpu_type in allowed)
-        and (node.name in used or node.joined_at_s + debounce <= now)
+        and (node.name in used or node.joined_at_s + debounce <= view.now)
     ]
 
 
@@ -143,27 +135,25 @@ def ready_nodes(
     return composition if reply is not None and reply.plan is None else kept
 
 
-def started_nodes(
-    job: HeddleJob, observed: Observed, where: Situation, now: float, leaving: frozenset[str]
-) -> Composition:
+def started_nodes(view: View, leaving: frozenset[str]) -> Composition:
     """The composition without pods that have yet to become ready: they join once they are.
 
     At the start all are waited for, unless the others suffice.
     """
-    starting = starting_nodes(observed, _used(where)[1])
-    found = usable_nodes(job, observed, where, now, leaving, starting)
-    if where.live is None and found.gpus < job.spec.elastic.min_gpus:
-        return usable_nodes(job, observed, where, now, leaving)
+    starting = starting_nodes(view.observed, _used(view.situation)[1])
+    found = usable_nodes(view, leaving, starting)
+    if view.situation.live is None and found.gpus < view.job.spec.elastic.min_gpus:
+        return usable_nodes(view, leaving)
     return found
 
 
-def debounce_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
+def debounce_left_s(view: View) -> float | None:
     """Seconds until the next node has been stable for long enough; None if none is waiting."""
-    debounce = job.spec.elastic.join_debounce_seconds
+    debounce = view.job.spec.elastic.join_debounce_seconds
     waits = [
-        node.joined_at_s + debounce - now
-        for node in observed.nodes
-        if node.joined_at_s + debounce > now
+        node.joined_at_s + debounce - view.now
+        for node in view.observed.nodes
+        if node.joined_at_s + debounce > view.now
     ]
     return min(waits) if waits else None
 

@@ -14,7 +14,7 @@ from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.rules.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.rules.moves.surplus import replaced_gpus
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.type_speed import type_speeds
 from heddle_operator.state.speeds.work import faster_median
@@ -23,18 +23,19 @@ from heddle_operator.state.worth import NodeSizes, Worth
 WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
 
-def demand_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -> Demand | None:
+def demand_of(view: View) -> Demand | None:
     """What the job holds and wants; None once it has ended."""
+    job, observed, situation = view.job, view.observed, view.situation
     if any(record.outcome in ("complete", "failed") for record in observed.epochs):
         return None
-    leaving = leaving_nodes(observed, where.live.hosts if where.live else ())
-    nodes = eligible_nodes(job, observed, where, now, leaving)
-    pods = _held(observed, where)
+    leaving = leaving_nodes(observed, situation.live.hosts if situation.live else ())
+    nodes = eligible_nodes(view, leaving)
+    pods = _held(observed, situation)
     held = sum(gpus for _, gpus in pods)
     limits = [sum(node.for_jobs for node in nodes), *_quota_limits(observed, nodes)]
     if job.spec.elastic.max_gpus is not None:
         # What a pod holds above it is replaced elsewhere before the pod is given back.
-        limits.append(job.spec.elastic.max_gpus + replaced_gpus(job, observed, where))
+        limits.append(job.spec.elastic.max_gpus + replaced_gpus(view))
     room = observed.headroom.gpus
     sizes = sizes_to_weigh(nodes, min(limits))
     return Demand(

@@ -23,7 +23,7 @@ from heddle_operator.rules.gpu_limits import plan_request
 from heddle_operator.rules.hurry import nodes_after
 from heddle_operator.rules.starts import is_ready
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.wording import counted
@@ -46,20 +46,21 @@ class Drain:
     yielded: frozenset[str] = frozenset()
 
 
-def drain_of(job: HeddleJob, observed: Observed, now: float, where: Situation) -> Drain:
+def drain_of(view: View) -> Drain:
     """What a drain or an autoscaler may do now; nothing while the planner is still asked."""
-    drain = _drain_of_cordoned(job, observed, now, where)
-    yielded = _yielded(job, observed, now, where) - drain.evictable
+    drain = _drain_of_cordoned(view)
+    yielded = _yielded(view) - drain.evictable
     return replace(drain, yielded=yielded) if yielded else drain
 
 
-def _drain_of_cordoned(job: HeddleJob, observed: Observed, now: float, where: Situation) -> Drain:
+def _drain_of_cordoned(view: View) -> Drain:
+    job, observed, situation = view.job, view.observed, view.situation
     cordoned = _cordoned_hosts(observed)
     if not cordoned:
         return Drain()
-    if where.live is not None and not set(cordoned) & set(where.live.plan.nodes):
+    if situation.live is not None and not set(cordoned) & set(situation.live.plan.nodes):
         return _evictable(job, observed, cordoned)
-    left = _left(job, observed, now, where, cordoned)
+    left = _left(view, cordoned)
     names = named("node", cordoned)
     wanted = job.spec.elastic.min_gpus
     if left.gpus < wanted:
@@ -67,8 +68,8 @@ def _drain_of_cordoned(job: HeddleJob, observed: Observed, now: float, where: Si
             blocked=f"a drain of {names} has to wait: {counted(left.gpus, 'GPU')} would be left, "
             f"minGPUs is {wanted}; add GPUs or lower minGPUs"
         )
-    if where.live is not None:
-        reply = observed.replies.get(plan_request(job, observed, left, where.live.plan).key)
+    if situation.live is not None:
+        reply = observed.replies.get(plan_request(job, observed, left, situation.live.plan).key)
         if reply is None:
             return Drain()
         if reply.plan is None:
@@ -79,50 +80,50 @@ def _drain_of_cordoned(job: HeddleJob, observed: Observed, now: float, where: Si
     return _evictable(job, observed, cordoned)
 
 
-def request_drain_plan(
-    job: HeddleJob, observed: Observed, now: float, where: Situation
-) -> tuple[RequestPlan, ...]:
+def request_drain_plan(view: View) -> tuple[RequestPlan, ...]:
     """Ask ahead for the plans that evictions will need, one after the other."""
-    drains = _request_at_cordon(job, observed, now, where)
-    if drains or observed.planning:
+    drains = _request_at_cordon(view)
+    if drains or view.observed.planning:
         return drains
-    asked = (request for _, request in _losses(job, observed, now, where))
-    return tuple(request for request in asked if request.key not in observed.replies)[:1]
+    asked = (request for _, request in _losses(view))
+    return tuple(request for request in asked if request.key not in view.observed.replies)[:1]
 
 
-def _request_at_cordon(
-    job: HeddleJob, observed: Observed, now: float, where: Situation
-) -> tuple[RequestPlan, ...]:
+def _request_at_cordon(view: View) -> tuple[RequestPlan, ...]:
+    observed, situation = view.observed, view.situation
     cordoned = _cordoned_hosts(observed)
-    if where.live is None or where.lost or not set(cordoned) & set(where.live.plan.nodes):
+    if (
+        situation.live is None
+        or situation.lost
+        or not set(cordoned) & set(situation.live.plan.nodes)
+    ):
         return ()
-    left = _left(job, observed, now, where, cordoned)
-    request = plan_request(job, observed, left, where.live.plan)
+    left = _left(view, cordoned)
+    request = plan_request(view.job, observed, left, situation.live.plan)
     known = request.key in observed.replies or request.key in observed.planning
-    return () if known or left.gpus < job.spec.elastic.min_gpus else (request,)
+    return () if known or left.gpus < view.job.spec.elastic.min_gpus else (request,)
 
 
-def _yielded(job: HeddleJob, observed: Observed, now: float, where: Situation) -> frozenset[str]:
+def _yielded(view: View) -> frozenset[str]:
     """Pods on nodes of the live plan for each of which the planner knows a plan without it."""
     known = [
         node
-        for node, request in _losses(job, observed, now, where)
-        if (reply := observed.replies.get(request.key)) is not None and reply.plan is not None
+        for node, request in _losses(view)
+        if (reply := view.observed.replies.get(request.key)) is not None and reply.plan is not None
     ]
-    return frozenset(pod.name for pod in observed.pods if pod.node in known)
+    return frozenset(pod.name for pod in view.observed.pods if pod.node in known)
 
 
-def _losses(
-    job: HeddleJob, observed: Observed, now: float, where: Situation
-) -> list[tuple[str, RequestPlan]]:
+def _losses(view: View) -> list[tuple[str, RequestPlan]]:
     """Nodes that the job may yield, and what the planner is asked with for the loss of each.
 
     None while anything moves: a job that has not got over one loss is asked for no second one.
     """
-    live = where.live
+    job, observed, situation = view.job, view.observed, view.situation
+    live = situation.live
     if live is None or live.outcome != "live" or not job.spec.elastic.yield_to_autoscaler:
         return []
-    moves = where.pending is not None or where.lost or where.doubtful
+    moves = situation.pending is not None or situation.lost or situation.doubtful
     if moves or any(pod.deleting for pod in observed.pods):
         return []
     if leaving_nodes(observed, live.hosts) & set(live.plan.nodes):
@@ -131,7 +132,7 @@ def _losses(
     cordoned = _cordoned_hosts(observed)
     found = []
     for node in sorted(used, key=lambda node: (used[node], node))[:MOST_YIELDED]:
-        left = _left(job, observed, now, where, {node, *cordoned})
+        left = _left(view, {node, *cordoned})
         if left.gpus >= job.spec.elastic.min_gpus and _are_ready(observed, left):
             found.append((node, plan_request(job, observed, left, live.plan)))
     return found
@@ -161,11 +162,9 @@ def _cordoned_hosts(observed: Observed) -> tuple[str, ...]:
     return tuple(n.name for n in observed.nodes if n.is_cordoned and n.name in hosts)
 
 
-def _left(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, cordoned: Collection[str]
-) -> Composition:
+def _left(view: View, cordoned: Collection[str]) -> Composition:
     """What a plan may use once the cordoned nodes are drained."""
-    live = where.live
-    leaving = leaving_nodes(observed, live.hosts if live else ()) | set(cordoned)
-    left = usable_nodes(job, observed, where, now, leaving)
-    return nodes_after(job, observed, live, left, now) if live else left
+    live = view.situation.live
+    leaving = leaving_nodes(view.observed, live.hosts if live else ()) | set(cordoned)
+    left = usable_nodes(view, leaving)
+    return nodes_after(view, live, left) if live else left

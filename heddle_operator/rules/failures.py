@@ -15,11 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.epoch_record import EpochRecord, Failure, StartFailure
 from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reasons import StartCause
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankReport
@@ -90,10 +89,9 @@ def retry_left_s(record: EpochRecord, now: float) -> float:
     return max(0.0, (record.closed_s or now) + PLAN_PAUSE_S - now)
 
 
-def failed_gpus(
-    observed: Observed, where: Situation, now: float
-) -> Mapping[tuple[str, int], float]:
+def failed_gpus(view: View) -> Mapping[tuple[str, int], float]:
     """GPUs to be left out of plans, as (node, GPU), and for how many seconds still."""
+    observed, now = view.observed, view.now
     times: dict[tuple[str, int], dict[int, float]] = {}
     seen = [(record, failure) for record in observed.epochs for failure in record.cause]
     rows = [(record.adopted_s, failure) for record, failure in seen]
@@ -103,7 +101,7 @@ def failed_gpus(
         for failure in record.failures
         if not _trains_on(observed, failure)
     ]
-    rows += [(now, failure) for failure in causes_of(where)]
+    rows += [(now, failure) for failure in causes_of(view.situation)]
     for at_s, failure in rows:
         for place in failure.gpus if failure.kind == "device" else ():
             times.setdefault(place, {}).setdefault(failure.epoch, at_s)
@@ -114,16 +112,17 @@ def failed_gpus(
     return {place: left_s for place, left_s in left.items() if left_s > 0}
 
 
-def nodes_left_out(job: HeddleJob, observed: Observed, now: float) -> tuple[LeftOut, ...]:
+def nodes_left_out(view: View) -> tuple[LeftOut, ...]:
     """Nodes on which pods of this job could not start, and until when they are left out."""
-    joined = {node.name: node.joined_at_s for node in observed.nodes}
+    now = view.now
+    joined = {node.name: node.joined_at_s for node in view.observed.nodes}
     times: dict[tuple[str, StartCause], list[tuple[float, StartFailure]]] = {}
-    for record in observed.epochs:
+    for record in view.observed.epochs:
         at_s = record.closed_s or now
         if record.outcome == "live":
             times = _without_started(times, record)
         for failure in record.start_failures:
-            is_same_spec = failure.generation == job.metadata.generation
+            is_same_spec = failure.generation == view.job.metadata.generation
             if is_same_spec and at_s >= joined.get(failure.node, at_s + 1):
                 times.setdefault((failure.node, failure.cause), []).append((at_s, failure))
     found: dict[str, LeftOut] = {}

@@ -12,25 +12,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.situation import View
 from planner.plans.plan import Plan
 
 TURN_S = 2.0  # within which the first turn comes; then within twice as long ...
 TURN_LIMIT_S = 16.0
 
 
-def turn_left_s(job: HeddleJob, observed: Observed, plan: Plan, now: float) -> float:
+def turn_left_s(view: View, plan: Plan) -> float:
     """Seconds until a job that lost a race may ask for pods again; 0 where it has them all."""
-    hosting = {pod.node for pod in observed.pods if not pod.deleting}
-    lost = lost_races(observed.epochs)
+    hosting = {pod.node for pod in view.observed.pods if not pod.deleting}
+    lost = lost_races(view.observed.epochs)
     if not lost or set(plan.nodes) <= hosting:
         return 0.0
     newest = lost[-1]
     within_s = min(TURN_LIMIT_S, TURN_S * 2.0 ** min(len(lost) - 1, 30))
-    share = _share(f"{job.metadata.uid or job.name}/{newest.epoch}")
-    return max(0.0, (newest.closed_s or now) + share * within_s - now)
+    share = _share(f"{view.job.metadata.uid or view.job.name}/{newest.epoch}")
+    return max(0.0, (newest.closed_s or view.now) + share * within_s - view.now)
 
 
 def lost_races(epochs: Iterable[EpochRecord]) -> list[EpochRecord]:

@@ -21,11 +21,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from statistics import median
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.candidates import given_back, ready_nodes
 from heddle_operator.rules.failures import failed_attempt
 from heddle_operator.rules.gpu_limits import plan_request
 from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.model.workload import Workload
@@ -36,9 +36,7 @@ CHANGE_S = 20.0  # from sealing to training, until the job has measured changes 
 MARGIN = 1.5  # a change that has to fit gets so much more than changes took
 
 
-def nodes_after(
-    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
-) -> Composition:
+def nodes_after(view: View, live: EpochRecord, left: Composition) -> Composition:
     """Nodes for the plan that leaves others: those whose pods are ready, or all that are left.
 
     Who has to leave may have seconds, so pods that have yet to start join later.  They are waited
@@ -46,12 +44,11 @@ def nodes_after(
     these are fewer than `minHolders`.
 
     Args:
-        job: supplies `minHolders`.
-        observed: supplies pods, notices and the planner's answers.
+        view: the look that is decided on.
         live: the epoch to move from.
         left: the composition without the nodes that are left.
-        now: by the clock of the notices.
     """
+    job, observed = view.job, view.observed
     ready = ready_nodes(job, observed, live.plan, left)
     wanted = min(job.spec.elastic.min_holders, len(left.nodes))
     if ready == left or wanted == 1:
@@ -64,73 +61,67 @@ def nodes_after(
         held = reply.holders_min
     reply = observed.replies.get(plan_request(job, observed, left, live.plan).key)
     is_no_better = reply is not None and (reply.plan is None or reply.holders_min <= held)
-    waits = start_left_s(job, observed, live, now, reply is not None) > 0
+    waits = start_left_s(view, live, reply is not None) > 0
     return left if waits and not is_no_better else ready
 
 
-def joined_lately(
-    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
-) -> tuple[str, float] | None:
+def joined_lately(view: View, live: EpochRecord, left: Composition) -> tuple[str, float] | None:
     """A node that joined too lately to be used, and the seconds until it may be.
 
     None where the state can live on `minHolders` nodes without it, or the notice does not leave the
     time to wait for it and its pod.
     """
+    job = view.job
     if len(left.nodes) >= job.spec.elastic.min_holders:
         return None
-    refusing = {name for name, _ in observed.unusable}
+    refusing = {name for name, _ in view.observed.unusable}
     types = job.spec.elastic.gpu_types.allow
     waits = [
-        (node.joined_at_s + job.spec.elastic.join_debounce_seconds - now, node.name)
-        for node in observed.nodes
+        (node.joined_at_s + job.spec.elastic.join_debounce_seconds - view.now, node.name)
+        for node in view.observed.nodes
         if node.leaving_at_s is None and not node.is_cordoned and node.name not in refusing
         if node.for_jobs > 0 and (not types or node.gpu_type in types)
         if node.name not in live.plan.gpus_reached
     ]
     first = min((wait for wait in waits if wait[0] > 0), default=None)
-    if first is None or start_left_s(job, observed, live, now, is_planned=False) <= first[0]:
+    if first is None or start_left_s(view, live, is_planned=False) <= first[0]:
         return None
     return first[1], first[0]
 
 
-def start_left_s(
-    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, is_planned: bool
-) -> float:
+def start_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
     """Seconds until it is too late to start pods first; see `haste_left_s`.
 
     It always is where a GPU is unhealthy, or another job needs it.
     """
+    observed = view.observed
     owed = given_back(observed)
     if any(p.notice or p.name in owed for p in observed.pods if p.name in live.hosts):
         return -math.inf
     took_s = [r.seal.sealed_s - r.adopted_s for r in observed.epochs if r.seal is not None]
     start_s = MARGIN * max(took_s, default=START_S)
-    return haste_left_s(job, observed, live, now, is_planned) - start_s
+    return haste_left_s(view, live, is_planned) - start_s
 
 
-def haste_left_s(
-    job: HeddleJob, observed: Observed, live: EpochRecord, now: float, is_planned: bool
-) -> float:
+def haste_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
     """Seconds until a change must be in haste, to end before the first notice does.
 
     Args:
-        job: supplies the time of a search.
-        observed: supplies notices, and how long changes took.
+        view: the look that is decided on.
         live: the epoch to move from.
-        now: by the clock of the notices.
         is_planned: whether the planner has answered.
     """
     took_s = [  # from when all pods were there: a node is left for pods that are ready
         record.closed_s - record.seal.sealed_s
-        for record in observed.epochs
+        for record in view.observed.epochs
         if record.outcome == "live" and record.closed_s is not None and record.seal is not None
         if record.reason in ("join", "drain")
     ]
     needed_s = median(took_s) if took_s else CHANGE_S
-    needed_s += 0.0 if is_planned else job.spec.planner.budget_seconds
-    ends_s = _ends_s(observed, live)
+    needed_s += 0.0 if is_planned else view.job.spec.planner.budget_seconds
+    ends_s = _ends_s(view.observed, live)
     first_s = min((at_s for at_s in ends_s if at_s is not None), default=math.inf)
-    return first_s - MARGIN * needed_s - now
+    return first_s - MARGIN * needed_s - view.now
 
 
 def _ends_s(observed: Observed, live: EpochRecord) -> tuple[float | None, ...]:
@@ -142,15 +133,13 @@ def _ends_s(observed: Observed, live: EpochRecord) -> tuple[float | None, ...]:
     )
 
 
-def hurried_plan(
-    job: HeddleJob, observed: Observed, live: EpochRecord, left: Composition, now: float
-) -> Plan | None:
+def hurried_plan(view: View, live: EpochRecord, left: Composition) -> Plan | None:
     """The live plan without its replicas on nodes that leave; None where that is no plan."""
     staying = {node.name for node in left.nodes}
-    plan = without_replicas(live.plan, set(live.plan.nodes) - staying, job.workload)
-    if plan is None or plan == live.plan or faults(plan, job.workload, left):
+    plan = without_replicas(live.plan, set(live.plan.nodes) - staying, view.job.workload)
+    if plan is None or plan == live.plan or faults(plan, view.job.workload, left):
         return None
-    return None if failed_attempt(observed.epochs, plan, now) else plan
+    return None if failed_attempt(view.observed.epochs, plan, view.now) else plan
 
 
 def without_replicas(plan: Plan, gone: Collection[str], workload: Workload) -> Plan | None:

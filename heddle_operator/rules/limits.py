@@ -13,25 +13,25 @@ from itertools import takewhile
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.gain import failed_in_a_row, failed_records
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.situation import View
 from planner.wording import counted
 
 
-def deadline_left_s(job: HeddleJob, observed: Observed, now: float) -> float | None:
+def deadline_left_s(view: View) -> float | None:
     """Seconds until the job's deadline, counted from its creation; None if it has none."""
-    created, limit = job.metadata.creation_timestamp, job.spec.deadline_seconds
+    created, limit = view.job.metadata.creation_timestamp, view.job.spec.deadline_seconds
     if limit is None or not created:
         return None
-    created_s = datetime.fromisoformat(created).timestamp() - observed.clock_offset_s
-    return created_s + limit - now
+    created_s = datetime.fromisoformat(created).timestamp() - view.observed.clock_offset_s
+    return created_s + limit - view.now
 
 
-def past_deadline(job: HeddleJob, observed: Observed, now: float) -> str:
+def past_deadline(view: View) -> str:
     """That the deadline has passed, in words; "" if it has not."""
-    left = deadline_left_s(job, observed, now)
+    left = deadline_left_s(view)
     if left is None or left > 0:
         return ""
-    limit = counted(job.spec.deadline_seconds or 0, "second")
+    limit = counted(view.job.spec.deadline_seconds or 0, "second")
     return f"the job was not complete {limit} after it was created"
 
 

@@ -6,14 +6,13 @@ Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are th
 
 from __future__ import annotations
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.failures import failed_attempt
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.situation import View
 from planner.cluster.composition import Composition
 from planner.plans.plan import faults
 from planner.wording import counted
@@ -23,18 +22,14 @@ LOOK_AGAIN_S = 5.0  # a ConfigMap that is not labelled as the job's is not watch
 
 
 def adopt_referenced(
-    job: HeddleJob,
-    observed: Observed,
-    composition: Composition,
-    reason: Reason,
-    live: EpochRecord | None,
-    now: float,
+    view: View, composition: Composition, reason: Reason, live: EpochRecord | None
 ) -> Decision | None:
     """Mode Manual: move to the plan that `planRef` names, and to no other.
 
     Returns:
         None if the planner is to be asked: the job starts, and names no plan.
     """
+    job, observed = view.job, view.observed
     referenced = observed.referenced
     phase: Phase = "Running" if live else "Pending"
     if job.spec.plan_ref is None:
@@ -55,7 +50,7 @@ def adopt_referenced(
         if most is not None and referenced.plan.gpus > most:
             found = (f"it uses {counted(referenced.plan.gpus, 'GPU')}, the job may use {most}",)
         problem = f"it does not fit: {found[0]}" if found else ""
-        failed = failed_attempt(observed.epochs, referenced.plan, now)
+        failed = failed_attempt(observed.epochs, referenced.plan, view.now)
         if failed is not None:
             problem = f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
     if problem or referenced.plan is None:

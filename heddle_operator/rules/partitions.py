@@ -9,47 +9,46 @@ Invariant: pure in the records; an operator that starts anew makes the same atte
 
 from __future__ import annotations
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.state.actions import DeletePod
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import report_of
-from heddle_operator.state.situation import Holder, Situation
+from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 
 
-def without_partitioned(
-    job: HeddleJob, observed: Observed, where: Situation, composition: Composition
-) -> Composition:
+def without_partitioned(view: View, composition: Composition) -> Composition:
     """The composition for the next attempt after a loss."""
-    attempts = sum(_could_not_meet(observed, record) for record in _since_live(observed, where))
+    observed, situation = view.observed, view.situation
+    attempts = sum(_could_not_meet(observed, record) for record in _since_live(observed, situation))
     if not attempts:
         return composition
-    survivors = Survivors.of(job.workload.model, where.holders, observed)
+    survivors = Survivors.of(view.job.workload.model, situation.holders, observed)
     pods: dict[str, set[str]] = {}
-    for holder in where.holders:
+    for holder in situation.holders:
         pods.setdefault(holder.node, set()).add(holder.pod)
     left_out: list[str] = []
     for node in sorted(composition.nodes, key=lambda node: (node.gpus, node.name)):
         gpus = composition.gpus - node.gpus
-        if gpus >= job.spec.elastic.min_gpus and not survivors.problem(pods.get(node.name, ())):
+        if gpus >= view.job.spec.elastic.min_gpus and not survivors.problem(
+            pods.get(node.name, ())
+        ):
             left_out.append(node.name)
     # The whole is tried again in each round: the link may have come back.
     turn = (attempts - 1) % (len(left_out) + 1)
     return composition.without(left_out[turn : turn + 1])
 
 
-def needed_holders(
-    job: HeddleJob, observed: Observed, where: Situation, record: EpochRecord
-) -> tuple[Holder, ...]:
+def needed_holders(view: View, record: EpochRecord) -> tuple[Holder, ...]:
     """Who takes part in an epoch; after a loss only nodes of its plan's, if they hold all."""
+    situation = view.situation
     if record.reason != "loss":
-        return where.holders
+        return situation.holders
     nodes = {node.name for node in record.composition.nodes}
-    inside = tuple(holder for holder in where.holders if holder.node in nodes)
-    problem = Survivors.of(job.workload.model, inside, observed).problem()
-    return where.holders if problem else inside
+    inside = tuple(holder for holder in situation.holders if holder.node in nodes)
+    problem = Survivors.of(view.job.workload.model, inside, view.observed).problem()
+    return situation.holders if problem else inside
 
 
 def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:

@@ -10,11 +10,10 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.epoch_record import EpochRecord, StartFailure
 from heddle_operator.state.reachability import is_pod_lost, report_of
 from heddle_operator.state.reasons import StartCause
-from heddle_operator.state.settings import Settings
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed, ObservedPod
 
 # Words of the scheduler, of a quota and of a LimitRange for what fewer GPUs may get: a pod asks for
@@ -65,8 +64,8 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
     found: dict[str, Trouble] = {}
     nodes = set(record.plan.nodes)
     for pod in observed.pods:
-        view = observed.agents.get(pod.name)
-        misread = view.problem if view else ""
+        agent = observed.agents.get(pod.name)
+        misread = agent.problem if agent else ""
         if pod.node in nodes and (pod.problem or misread) and pod.phase != "ended":
             since_s = max(record.adopted_s, pod.created_s)
             cause: StartCause = pod.cause if pod.problem else "agent"
@@ -84,17 +83,15 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
     return tuple(found[node] for node in sorted(found))
 
 
-def start_failures(
-    job: HeddleJob, record: EpochRecord, observed: Observed, now: float, settings: Settings
-) -> tuple[StartFailure, ...]:
+def start_failures(view: View, record: EpochRecord) -> tuple[StartFailure, ...]:
     """Nodes of an epoch that is not sealed on which its pods have failed to start."""
-    told = troubles(record, observed)
-    found = _ended(record, observed, now, settings)
-    if found or any(now - trouble.since_s > settings.pod_problem_s for trouble in told):
-        old = [t for t in told if now - t.since_s > SHARED_FATE * settings.pod_problem_s]
+    told = troubles(record, view.observed)
+    found = _ended(view, record)
+    if found or any(view.now - trouble.since_s > view.settings.pod_problem_s for trouble in told):
+        old = [t for t in told if view.now - t.since_s > SHARED_FATE * view.settings.pod_problem_s]
         found += [(trouble.node, trouble.cause, trouble.sentence) for trouble in old]
     rows = {node: (cause, sentence) for node, cause, sentence in reversed(found)}
-    generation = job.metadata.generation
+    generation = view.job.metadata.generation
     gpus = {t.node: t.gpus for t in told if rows.get(t.node) == (t.cause, t.sentence)}
     return tuple(
         StartFailure(node, *rows[node], generation, gpus.get(node, 0)) for node in sorted(rows)
@@ -117,20 +114,19 @@ def _is_too_large(sentence: str) -> bool:
     return _TOO_LARGE.search(sentence) is not None
 
 
-def _ended(
-    record: EpochRecord, observed: Observed, now: float, settings: Settings
-) -> list[tuple[str, StartCause, str]]:
+def _ended(view: View, record: EpochRecord) -> list[tuple[str, StartCause, str]]:
     """Pods that ended by themselves, or were not ready in time."""
+    observed, settings = view.observed, view.settings
     found: list[tuple[str, StartCause, str]] = []
     for pod in _pods_of(observed, record.plan.nodes):
         is_new = pod.created_s >= record.adopted_s
         if pod.deleting or is_ready(observed, pod):
             continue
         words = f": {pod.problem}" if pod.problem else ""
-        if is_new and is_pod_lost(observed, pod.name, now, settings):
+        if is_new and is_pod_lost(observed, pod.name, view.now, settings):
             cause: StartCause = "rejected" if pod.cause == "rejected" else "crash"
             found.append((pod.node, cause, f"pod {pod.name} failed{words}"))
-        elif now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s:
+        elif view.now - max(pod.created_s, record.adopted_s) > settings.pod_timeout_s:
             late = f"pod {pod.name} was not ready after {settings.pod_timeout_s:g} s{words}"
             found.append((pod.node, "slow", late))
     return found
@@ -142,6 +138,6 @@ def _pods_of(observed: Observed, nodes: Iterable[str]) -> list[ObservedPod]:
 
 def _is_up(observed: Observed, pod: ObservedPod, hosts: Collection[str]) -> bool:
     """Whether its agent was ready once; one that does not answer just now is no matter of start."""
-    view = observed.agents.get(pod.name)
-    was_ready = view is not None and view.report is not None and view.report.ready
+    agent = observed.agents.get(pod.name)
+    was_ready = agent is not None and agent.report is not None and agent.report.ready
     return pod.name in hosts or (pod.phase == "running" and was_ready)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import ended_with
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import hang
@@ -82,6 +83,31 @@ class Situation:
     def hangs(self) -> bool:
         """Whether no rank of the live epoch makes progress."""
         return any(loss.reason == "Stalled" for loss in self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One look at a job: what every rule reads.
+
+    Attributes:
+        job: the user's wishes.
+        observed: the cluster as it is.
+        now: by the clock of the times in `observed`.
+        settings: limits and expectations, those of the job included.
+        situation: where the job stands.
+    """
+
+    job: HeddleJob
+    observed: Observed
+    now: float
+    settings: Settings
+    situation: Situation
+
+    @classmethod
+    def of(cls, job: HeddleJob, observed: Observed, now: float, settings: Settings) -> View:
+        """Look at a picture, with the settings of the operator."""
+        own = settings.of_job(job)
+        return cls(job, observed, now, own, situation(observed, now, own))
 
 
 def situation(observed: Observed, now: float, settings: Settings) -> Situation:

@@ -15,7 +15,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Composition, Node
 from tests.fakes.kubernetes import a_kubernetes
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 
 pytestmark = pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_refused_binding_teaches_how_many_gpus_a_node_has_not(control_plane):
                 record = EpochRecord(1, fake_plan(NODES, JOB.workload), "start", NODES, 0.0)
                 settings = Settings(pod_problem_s=0.0)
                 later_s = seen.pods[0].created_s + 60
-                (failure,) = start_failures(JOB, record, seen, later_s, settings)
+                (failure,) = start_failures(view_of(JOB, seen, later_s, settings=settings), record)
                 assert (failure.node, failure.gpus) == ("b", 4), failure
             finally:
                 control_plane.kubectl(

@@ -12,7 +12,7 @@ from heddle_operator.apis.labels import FREELY, ONE_AT_A_TIME
 from heddle_operator.resources.disruption_budget import Mark, least_available, mark_of
 from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator
+from tests.fakes.operator import FakeOperator, view_of
 
 GRACE_S = 60.0
 
@@ -43,7 +43,7 @@ class Evictions:
         seen, operator = self._cluster.snapshot(), self._operator
         now = self._cluster.now
         where = situation(seen, now, operator.settings)
-        return drain_of(operator.job, seen, now, where)
+        return drain_of(view_of(operator.job, seen, now, where=where))
 
     def allowed(self) -> list[str]:
         """Pods that would be evicted if anybody asked now."""

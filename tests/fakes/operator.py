@@ -10,13 +10,16 @@ from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.reconciler import recovers_since, with_allowance
-from heddle_operator.epochs.decide import DEFAULTS, decide
+from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.situation import situation
+from heddle_operator.state.situation import Situation, View
+from heddle_operator.state.snapshot import Observed
 from tests.fakes.cluster import FakeCluster
+
+DEFAULTS = Settings()
 
 
 class FakeOperator:
@@ -44,10 +47,10 @@ class FakeOperator:
         seen = replace(cluster.snapshot(), recovering_since_s=self.recovering_since_s)
         if self.speeds is not None:
             seen = self.speeds.seen(seen, cluster.now)
-        where = situation(seen, cluster.now, self.settings.of_job(self.job))
+        view = View.of(self.job, seen, cluster.now, self.settings)
         if self.arbiter is not None:
-            seen = with_allowance(self.arbiter, self.job, seen, cluster.now, where, cluster.weigh)
-        self.decision = decide(self.job, seen, cluster.now, self.settings, where)
+            view = with_allowance(self.arbiter, view, cluster.weigh)
+        self.decision = decide(view)
         self.recovering_since_s = recovers_since(
             self.decision, self.recovering_since_s, cluster.now
         )
@@ -76,6 +79,18 @@ class FakeOperator:
                 return self.decision
             self.cluster.tick()
         raise AssertionError(f"not settled: {self.decision.phase}, {self.decision.message}")
+
+
+def view_of(
+    job: HeddleJob,
+    observed: Observed,
+    now: float = 0.0,
+    where: Situation | None = None,
+    settings: Settings = DEFAULTS,
+) -> View:
+    """A look at a picture; `where`: the situation, where a test makes its own."""
+    view = View.of(job, observed, now, settings)
+    return view if where is None else replace(view, situation=where)
 
 
 def a_job(**elastic: object) -> HeddleJob:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 NODES = ("a", "b", "c", "d")
 PICK = st.integers(0, 7)
@@ -39,7 +39,9 @@ class Loop(RuleBasedStateMachine):
 
     def _decide(self):
         cluster, operator = self.cluster, self.operator
-        return decide(operator.job, cluster.snapshot(), cluster.now, operator.settings)
+        return decide(
+            view_of(operator.job, cluster.snapshot(), cluster.now, settings=operator.settings)
+        )
 
     @rule(passes=st.integers(1, 12))
     def time_passes(self, passes):

@@ -26,7 +26,7 @@ from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.decision import Decision
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
-from tests.large_job import GPUS, NOW, SETTINGS, looks, training
+from tests.large_job import GPUS, looks, training
 from worker.columns import compressed_directive
 from worker.contract import Member
 
@@ -91,10 +91,10 @@ def test_a_move_between_two_plans_of_1000_nodes_can_be_sealed(look, record):
 
 def test_a_status_is_small_in_every_state_of_a_job_whose_nodes_have_long_names():
     for name, look in looks(1000, letters=63):
-        decision = decide(look.job, look.observed, NOW, SETTINGS)
-        drain = drain_of(look.job, look.observed, NOW, look.where)
+        decision = decide(look.view)
+        drain = drain_of(look.view)
         holders = HolderCount(1, 1)
-        found = status_of(look.job, look.observed, decision, holders, drain, {}, NOW_TEXT, NOW)
+        found = status_of(look.view, decision, holders, drain, {}, NOW_TEXT)
         assert len(json.dumps(found)) <= STATUS_BYTES, name
         if name != "pods are to be created":
             assert found["nodes"] == list(look.record.plan.nodes[: len(found["nodes"])])
@@ -107,10 +107,8 @@ def test_a_status_is_small_whatever_its_sentences_say(letters):
     long = "wö" * (letters // 2)
     decision = Decision((), "Recovering", long)
     observed = dataclasses.replace(look.observed, template_problem=long)
-    found = status_of(
-        *(look.job, observed, decision, HolderCount(1, 1), Drain(blocked=long), {}, NOW_TEXT, NOW),
-        refusal=long,
-    )
+    view = dataclasses.replace(look.view, observed=observed)
+    found = status_of(view, decision, HolderCount(1, 1), Drain(blocked=long), {}, NOW_TEXT, long)
     stored = json.dumps(found, ensure_ascii=False).encode()
     assert len(stored) <= STATUS_BYTES
     assert sum(row["message"].endswith(" ...") for row in found["conditions"]) == 4

@@ -23,7 +23,7 @@ from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
 from tests.fakes.agent import MICRO_BATCH_S
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
 PASS_S = 5.0  # the loop looks at least so often
@@ -79,7 +79,9 @@ class Trial:
     def speeds(self):
         """Of the nodes, as plans count on them."""
         where = situation(self.seen, self.cluster.now, Settings())
-        nodes = usable_nodes(self.job, self.seen, where, self.cluster.now, frozenset()).nodes
+        nodes = usable_nodes(
+            view_of(self.job, self.seen, self.cluster.now, where=where), frozenset()
+        ).nodes
         return {node.name: node.speed_factor for node in nodes}
 
 

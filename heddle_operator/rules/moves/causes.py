@@ -15,8 +15,8 @@ from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.moves.surplus import large_pod, surplus_words
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reasons import MoveCause
-from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import Observed, ObservedNode
+from heddle_operator.state.situation import View
+from heddle_operator.state.snapshot import ObservedNode
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.wording import counted
@@ -33,26 +33,17 @@ def loses_gpus(plan: Plan, composition: Composition) -> bool:
     return False
 
 
-def cause_of_move(
-    job: HeddleJob,
-    observed: Observed,
-    now: float,
-    where: Situation,
-    live: EpochRecord,
-    leaving: Mapping[str, str],
-) -> MoveCause:
+def cause_of_move(view: View, live: EpochRecord, leaving: Mapping[str, str]) -> MoveCause:
     """Why the live plan must be left.
 
     Args:
-        job: supplies the limits.
-        observed: supplies nodes and pods, and why nodes cannot be used.
-        now: by the clock of the records.
-        where: supplies lost ranks.
+        view: the look that is decided on.
         live: the epoch to move from.
         leaving: nodes with a notice, and what it is.
     """
-    if where.lost:
-        return MoveCause("RanksLost", str(where.lost[0]))
+    observed = view.observed
+    if view.situation.lost:
+        return MoveCause("RanksLost", str(view.situation.lost[0]))
     owed = sorted(live.hosts & given_back(observed))
     if owed:
         words = f"a job of higher priority needs the GPUs of {named('pod', owed)}"
@@ -60,38 +51,38 @@ def cause_of_move(
     going = [f"node {node} {leaving[node]}" for node in live.plan.nodes if node in leaving]
     if going:
         return MoveCause("NodeLeaving", joined(going))
-    most = most_gpus(job, observed)
+    most = most_gpus(view.job, observed)
     if most is not None and live.plan.gpus > most:
         words = f"maxGPUs is {most}, and the plan uses {counted(live.plan.gpus, 'GPU')}"
         return MoveCause("MaxGPUs", words)
-    large = large_pod(job, observed, where)
-    causes = _of_nodes(job, observed, now, where, live)
+    large = large_pod(view)
+    causes = _of_nodes(view, live)
     if large is not None and not causes:
-        return MoveCause("PodTooLarge", f"{surplus_words(job, observed)}: pod {large} is replaced")
+        return MoveCause(
+            "PodTooLarge", f"{surplus_words(view.job, observed)}: pod {large} is replaced"
+        )
     if not causes:
         nodes = named("node", live.plan.nodes)
         return MoveCause("FewerGPUs", f"the job may use fewer GPUs of {nodes} than its plan does")
     return MoveCause(causes[0].kind, joined(cause.sentence for cause in causes))
 
 
-def _of_nodes(
-    job: HeddleJob, observed: Observed, now: float, where: Situation, live: EpochRecord
-) -> list[MoveCause]:
+def _of_nodes(view: View, live: EpochRecord) -> list[MoveCause]:
     """Causes that lie in nodes of the live plan, in the order of the plan."""
     planned: dict[str, tuple[str, int]] = {}
     for placed in live.plan.placement:
         gpu_type = live.plan.templates[placed.template].stages[placed.stage].gpu_type
         before = planned.get(placed.node, ("", 0))[1]
         planned[placed.node] = gpu_type, max(before, 1 + max(placed.gpus))
-    nodes = {node.name: node for node in observed.nodes}
-    said, failed = dict(observed.unusable), failed_gpus(observed, where, now)
+    nodes = {node.name: node for node in view.observed.nodes}
+    said, failed = dict(view.observed.unusable), failed_gpus(view)
     found = []
     for name, (gpu_type, needed) in planned.items():
         broken = [gpu for node, gpu in failed if node == name and gpu < needed]
         if broken:
             found.append(MoveCause("GPUFailed", f"GPU {min(broken)} of node {name} failed"))
             continue
-        cause = _of_node(job, name, nodes.get(name), said.get(name, ""), gpu_type, needed)
+        cause = _of_node(view.job, name, nodes.get(name), said.get(name, ""), gpu_type, needed)
         if cause is not None:
             found.append(cause)
     return found

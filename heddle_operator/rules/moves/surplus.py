@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.state.situation import Situation
+from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition
 from planner.wording import counted
@@ -24,15 +24,15 @@ def held_above_limit(job: HeddleJob, observed: Observed) -> int:
     return 0 if most is None else max(0, sum(pod.gpus for pod in _live(observed)) - most)
 
 
-def large_pod(job: HeddleJob, observed: Observed, where: Situation) -> str | None:
+def large_pod(view: View) -> str | None:
     """The pod with ranks that has the most idle GPUs, while the pods hold more than `maxGPUs`.
 
     None while a pod without ranks is there: it goes first.
     """
-    live = where.live
-    if live is None or live.outcome != "live" or not held_above_limit(job, observed):
+    live = view.situation.live
+    if live is None or live.outcome != "live" or not held_above_limit(view.job, view.observed):
         return None
-    pods = _live(observed)
+    pods = _live(view.observed)
     if any(pod.name not in live.hosts for pod in pods):
         return None
     used = Counter(member.pod for member in live.ranked)
@@ -42,10 +42,10 @@ def large_pod(job: HeddleJob, observed: Observed, where: Situation) -> str | Non
     return name if most > 0 else None
 
 
-def replaced_gpus(job: HeddleJob, observed: Observed, where: Situation) -> int:
+def replaced_gpus(view: View) -> int:
     """GPUs that the job holds beside those of its plan while a smaller pod is made elsewhere."""
-    name = large_pod(job, observed, where)
-    return next((pod.gpus for pod in observed.pods if pod.name == name), 0)
+    name = large_pod(view)
+    return next((pod.gpus for pod in view.observed.pods if pod.name == name), 0)
 
 
 def without_pod(observed: Observed, name: str, composition: Composition) -> Composition:

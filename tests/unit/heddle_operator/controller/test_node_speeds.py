@@ -7,7 +7,7 @@ from heddle_operator.rules.candidates import usable_nodes
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.speeds.node_speed import BELIEVED_S
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 
 def a_slow_node(speed):
@@ -26,7 +26,7 @@ def a_slow_node(speed):
 def test_a_slow_node_is_slow_in_the_composition_that_a_plan_is_asked_for():
     job, cluster, seen = a_slow_node(0.5)
     where = situation(seen, cluster.now, Settings())
-    found = usable_nodes(job, seen, where, cluster.now, frozenset())
+    found = usable_nodes(view_of(job, seen, cluster.now, where=where), frozenset())
     assert {node.name: node.speed_factor for node in found.nodes} == {"a": 1.0, "b": 1.0, "c": 0.5}
 
 

@@ -6,10 +6,8 @@ import asyncio
 import time
 
 from heddle_operator.apis.errors import ClusterUnavailable
-from heddle_operator.controller import reconciler
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
-from heddle_operator.epochs import decide
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -113,13 +111,16 @@ def test_a_job_runs_to_its_end_and_leaves_ended_pods():
 
 def test_one_pass_reads_its_picture_once(monkeypatch):
     read = []
-    for module in (reconciler, decide):
-        monkeypatch.setattr(module, "situation", lambda *row: read.append(row) or situation(*row))
+    monkeypatch.setattr(
+        "heddle_operator.state.situation.situation",
+        lambda *row: read.append(row) or situation(*row),
+    )
     _, loop = a_loop(arbiter=PriorityArbiter())
     decision = asyncio.run(loop.reconcile())
     assert len(read) == 1
     assert decision.phase == "Planning"
-    assert loop.where == situation(*read[0])
+    assert loop.view is not None
+    assert loop.view.situation == situation(*read[0])
 
 
 def test_a_lost_race_is_no_error():

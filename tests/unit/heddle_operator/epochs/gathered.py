@@ -6,7 +6,7 @@ import dataclasses
 
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 LIMITS = Settings()
 
@@ -27,4 +27,4 @@ def gathering(*nodes, joiner="b"):
 
 def look(operator, later=0.0, **changes):
     observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
-    return decide(operator.job, observed, operator.cluster.now + later, LIMITS)
+    return decide(view_of(operator.job, observed, operator.cluster.now + later, settings=LIMITS))

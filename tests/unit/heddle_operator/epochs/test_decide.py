@@ -16,7 +16,7 @@ from heddle_operator.state.actions import (
     SendHalt,
 )
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 
 def running(*nodes, as_pipeline=False, **elastic):
@@ -40,7 +40,7 @@ def until_prepared(operator):
     newest = cluster.records.all[-1].epoch
     for _ in range(30):
         observed = cluster.snapshot()
-        actions = decide(operator.job, observed, cluster.now).actions
+        actions = decide(view_of(operator.job, observed, cluster.now)).actions
         switches = [a for a in actions if isinstance(a, SendDirective)]
         if any(a.directive.phase == "switch" and a.directive.epoch > newest for a in switches):
             return
@@ -50,7 +50,7 @@ def until_prepared(operator):
 
 
 def test_without_nodes_it_waits_for_gpus():
-    decision = decide(a_job(), Observed(), 0.0)
+    decision = decide(view_of(a_job(), Observed(), 0.0))
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
     assert decision.phase == "Pending"
     assert "0 GPUs are usable, minGPUs is 1" in decision.message
@@ -151,17 +151,17 @@ def after_a_loss(*nodes, halted=(), **change):
 
 def test_a_rank_that_has_not_heard_of_a_loss_yet_is_not_stuck_until_the_time_to_halt_is_over():
     job, observed, now = after_a_loss("a", "b", "c", halted=("b",))
-    first = decide(job, observed, now)
+    first = decide(view_of(job, observed, now))
     assert ([type(a) for a in first.actions], first.phase) == ([SendHalt], "Recovering")
-    later = decide(job, replace(observed, recovering_since_s=now), now + 24)
+    later = decide(view_of(job, replace(observed, recovering_since_s=now), now + 24))
     assert later.actions == first.actions
-    last = decide(job, replace(observed, recovering_since_s=now), now + 26)
+    last = decide(view_of(job, replace(observed, recovering_since_s=now), now + 26))
     assert [action.name for action in last.actions] == ["tiny-c-0"]
 
 
 def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
     job, observed, now = after_a_loss("a", "b")
-    last = decide(job, replace(observed, recovering_since_s=now), now + 3600)
+    last = decide(view_of(job, replace(observed, recovering_since_s=now), now + 3600))
     assert [type(action).__name__ for action in last.actions] == ["RecordEvent", "SendHalt"]
     assert last.reason == "RankStuck"
     assert last.message == (
@@ -172,7 +172,7 @@ def test_a_stuck_rank_that_alone_holds_a_piece_is_never_deleted():
 def test_ranks_that_wait_to_form_a_world_with_a_dead_one_are_told_to_give_up():
     job, observed, now = after_a_loss("a", "b", phase="switching")
     forming = replace(observed.epochs[-1], outcome="open")
-    decision = decide(job, replace(observed, epochs=(forming,)), now)
+    decision = decide(view_of(job, replace(observed, epochs=(forming,)), now))
     halt, told = decision.actions
     assert (halt.pod, halt.halt.epoch) == ("tiny-b-0", 1)
     assert (told.pod, told.directive.phase, told.directive.epoch) == ("tiny-b-0", "abort", 1)
@@ -315,7 +315,9 @@ def test_another_operator_that_adopted_first_wins():
     cluster.tick()
     observed = cluster.snapshot()
     (adopt,) = [
-        a for a in decide(operator.job, observed, cluster.now).actions if isinstance(a, AdoptPlan)
+        a
+        for a in decide(view_of(operator.job, observed, cluster.now)).actions
+        if isinstance(a, AdoptPlan)
     ]
     cluster.do(adopt)
     operator.settle()

@@ -10,7 +10,7 @@ from heddle_operator.apis.spec import Output
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 LIMITS = Settings()
 
@@ -193,7 +193,7 @@ def test_the_phase_of_a_job_whose_epoch_is_open_still_ends():
     record = replace(cluster.records.all[-1], outcome="open", closed_s=None)
     change(cluster, "a", phase="done", step=1000)
     observed = replace(cluster.snapshot(), epochs=(record,))
-    decision = decide(operator.job, observed, cluster.now, LIMITS)
+    decision = decide(view_of(operator.job, observed, cluster.now, settings=LIMITS))
     assert decision.actions == (CloseEpoch(1, "complete"),)
 
 

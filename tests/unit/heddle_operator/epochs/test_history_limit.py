@@ -14,7 +14,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 from worker.contract import Member, RankReport, Report, Resume
 
@@ -50,7 +50,9 @@ def a_view(follows=None, **rank):
 def pruned(records, view, kept=2, job=JOB):
     settings = Settings(epochs_kept=kept)
     observed = Observed(pods=(POD,), epochs=tuple(records), agents={POD.name: view} if view else {})
-    actions = prune_epochs(job, observed, situation(observed, 100.0, settings), 100.0, settings)
+    actions = prune_epochs(
+        view_of(job, observed, 100.0, where=situation(observed, 100.0, settings), settings=settings)
+    )
     assert all(isinstance(action, PruneEpoch) for action in actions)
     return [action.epoch for action in actions]
 

@@ -10,7 +10,7 @@ from heddle_operator.epochs.recovery import STEPS_TO_HALT, recover
 from heddle_operator.state.actions import DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
 
 LIMITS = Settings()
@@ -46,7 +46,7 @@ def silent(observed, node, now, since_s):
 
 def recovered(job, observed, now):
     where = situation(observed, now, LIMITS)
-    return recover(job, where.live, observed, now, where, LIMITS)
+    return recover(view_of(job, observed, now, where=where, settings=LIMITS), where.live)
 
 
 def test_once_all_have_halted_the_loss_is_told_and_a_plan_is_searched_for_what_is_left():

@@ -16,7 +16,7 @@ from heddle_operator.state.actions import (
     RelatedObject,
 )
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 LIMITS = Settings()
 
@@ -38,7 +38,9 @@ def ended_at(cluster, later=0.0, **pods):
     observed = cluster.snapshot()
     changed = tuple(dataclasses.replace(p, **pods.get(p.node, {})) for p in observed.pods)
     observed = dataclasses.replace(observed, pods=changed)
-    return end_pods(observed, cluster.records.all[-1], cluster.now + later, LIMITS)
+    return end_pods(
+        view_of(a_job(), observed, cluster.now + later, settings=LIMITS), cluster.records.all[-1]
+    )
 
 
 def test_every_pod_of_an_ended_job_is_told_to_end_and_stays():
@@ -110,7 +112,9 @@ def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node
     operator.settle()
 
     def look(later):
-        return decide(operator.job, cluster.snapshot(), cluster.now + later, LIMITS)
+        return decide(
+            view_of(operator.job, cluster.snapshot(), cluster.now + later, settings=LIMITS)
+        )
 
     assert deleted(look(0.0)) == []
     assert look(0.0).look_again_s <= 20
@@ -126,7 +130,9 @@ def test_a_pod_that_has_yet_to_start_is_not_idle():
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
 
     def look(later):
-        return deleted(decide(operator.job, cluster.snapshot(), cluster.now + later, LIMITS))
+        return deleted(
+            decide(view_of(operator.job, cluster.snapshot(), cluster.now + later, settings=LIMITS))
+        )
 
     assert look(LIMITS.pod_timeout_s - 1) == []
     assert look(LIMITS.pod_timeout_s) == ["tiny-slow-0"]
@@ -164,7 +170,7 @@ def test_a_job_that_cannot_start_gives_all_its_pods_back_and_one_that_plans_keep
 def leaving(operator, **changes):
     """What is told of nodes that leave."""
     observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
-    actions = decide(operator.job, observed, operator.cluster.now).actions
+    actions = decide(view_of(operator.job, observed, operator.cluster.now)).actions
     events = [action for action in actions if isinstance(action, RecordEvent)]
     return [(e.message, e.related) for e in events if e.reason == "NodeLeaving"]
 

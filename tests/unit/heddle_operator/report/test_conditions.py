@@ -12,7 +12,7 @@ from heddle_operator.report.conditions import HolderCount, conditions_of, live_r
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
 
 IDLE = Drain()
@@ -28,8 +28,8 @@ def running(*nodes, **elastic):
 def conditions(operator, holders=None, drain=IDLE, decision=None, **changes):
     """(holds, reason, message) by type."""
     observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
-    decision = decision or decide(operator.job, observed, operator.cluster.now)
-    rows = conditions_of(operator.job, observed, decision, holders, drain)
+    decision = decision or decide(view_of(operator.job, observed, operator.cluster.now))
+    rows = conditions_of(view_of(operator.job, observed, 0.0), decision, holders, drain)
     return {row.kind: (row.holds, row.reason, row.message) for row in rows}
 
 
@@ -53,15 +53,15 @@ def test_of_a_job_that_trains_well_three_conditions_hold():
 
 def test_a_job_without_gpus_says_why():
     job, observed = a_job(), Observed(unusable=(("n1", "is cordoned"),))
-    decision = decide(job, observed, 0.0)
-    planned = conditions_of(job, observed, decision, None, Drain())[1]
+    decision = decide(view_of(job, observed, 0.0))
+    planned = conditions_of(view_of(job, observed, 0.0), decision, None, Drain())[1]
     assert (planned.kind, planned.holds, planned.reason) == ("Planned", False, "InsufficientGPUs")
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
 
 
 def test_the_condition_accepted_names_an_old_spelling():
-    job, observed = a_job(verify="full"), Observed()
-    accepted = conditions_of(job, observed, decide(job, observed, 0.0), None, Drain())[0]
+    view = view_of(a_job(verify="full"), Observed(), 0.0)
+    accepted = conditions_of(view, decide(view), None, Drain())[0]
     assert (accepted.kind, accepted.holds, accepted.reason) == ("Accepted", True, "Valid")
     assert "spec.elastic.verify" in accepted.message
 
@@ -71,7 +71,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
     observed = operator.cluster.snapshot()
 
     def rows(before, now, decision):
-        found = conditions_of(operator.job, observed, decision, None, Drain())
+        found = conditions_of(view_of(operator.job, observed, 0.0), decision, None, Drain())
         return with_times(found, {"conditions": before}, 4, now)
 
     trains = Decision((), "Running", "epoch 1 is live")
@@ -170,8 +170,10 @@ def test_skipped_steps_are_counted_and_the_newest_is_told():
     observed = dataclasses.replace(
         operator.cluster.snapshot(), agents=with_odd_steps(operator, 3, 5)
     )
-    decision = decide(operator.job, observed, operator.cluster.now)
-    rows = conditions_of(operator.job, observed, decision, None, IDLE, skipped_steps=2)
+    decision = decide(view_of(operator.job, observed, operator.cluster.now))
+    rows = conditions_of(
+        view_of(operator.job, observed, 0.0), decision, None, IDLE, skipped_steps=2
+    )
     (row,) = [row for row in rows if row.kind == "Diverged"]
     words = "2 steps were not finite; step 5 has loss nan and gradient norm inf"
     assert (row.holds, row.reason, row.message) == (True, "NotFinite", words)

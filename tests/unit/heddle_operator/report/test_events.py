@@ -15,7 +15,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
 
 IDLE = Drain()
@@ -30,10 +30,10 @@ def running(*nodes, **elastic):
 
 def told(operator, drain=IDLE, **changes):
     observed = replace(operator.cluster.snapshot(), **changes)
-    decision = decide(operator.job, observed, operator.cluster.now)
+    decision = decide(view_of(operator.job, observed, operator.cluster.now))
     return [
         (event.reason, event.message)
-        for event in events_of(operator.job, observed, decision, drain)
+        for event in events_of(view_of(operator.job, observed, 0.0), decision, drain)
     ]
 
 
@@ -48,7 +48,7 @@ def told(operator, drain=IDLE, **changes):
 )
 def test_every_outcome_of_an_epoch_is_told_with_its_reason(outcome, reason):
     decision = Decision((CloseEpoch(3, outcome, "because"),), "Running", "")
-    (event,) = events_of(a_job(), Observed(), decision, Drain())
+    (event,) = events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())
     assert (event.reason, event.message) == (reason, f"epoch 3 is {outcome}: because")
 
 
@@ -80,8 +80,8 @@ def test_an_event_about_a_node_names_it_as_its_related_object():
     observed = operator.cluster.snapshot()
     slow = tuple(replace(node, measured_speed=0.6) for node in observed.nodes)
     observed = replace(observed, nodes=slow)
-    decision = decide(operator.job, observed, operator.cluster.now)
-    events = events_of(operator.job, observed, decision, IDLE)
+    decision = decide(view_of(operator.job, observed, operator.cluster.now))
+    events = events_of(view_of(operator.job, observed, 0.0), decision, IDLE)
     assert [event.related for event in events] == [
         RelatedObject("Node", "a"),
         RelatedObject("Node", "b"),
@@ -108,11 +108,13 @@ def test_a_blocked_drain_is_told_once_for_each_sentence():
     operator = running("a")
     assert told(operator, Drain(blocked="has to wait")) == [("DrainBlocked", "has to wait")]
     observed = operator.cluster.snapshot()
-    decision = decide(operator.job, observed, operator.cluster.now)
+    decision = decide(view_of(operator.job, observed, operator.cluster.now))
     keys = {
         event.key
         for sentence in ("one", "one", "two")
-        for event in events_of(operator.job, observed, decision, Drain(blocked=sentence))
+        for event in events_of(
+            view_of(operator.job, observed, 0.0), decision, Drain(blocked=sentence)
+        )
     }
     assert len(keys) == 2
 
@@ -137,7 +139,7 @@ def test_a_record_that_the_cluster_refuses_is_told():
 def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged():
     operator = running("a", "b")
     slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
-    (event,) = events_of(operator.job, operator.cluster.snapshot(), slow, IDLE)
+    (event,) = events_of(view_of(operator.job, operator.cluster.snapshot(), 0.0), slow, IDLE)
     assert (event.reason, event.message) == ("SlowRanks", slow.slow)
     steps = tuple(
         StepRecord(epoch=1, step=s, loss=math.nan, gradient_norm=1.0, start_s=0.0, end_s=1.0)
@@ -152,7 +154,9 @@ def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged()
 def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
     failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
-    events = events_of(a_job(), Observed(), Decision((closing,), "Running", ""), Drain())
+    events = events_of(
+        view_of(a_job(), Observed(), 0.0), Decision((closing,), "Running", ""), Drain()
+    )
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
     assert events[1].related == RelatedObject("Node", "b")
     assert events[1].message == f"node b is left out for some time: {failure.sentence}"
@@ -161,5 +165,7 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
 def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
     failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
     closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
-    events = events_of(a_job(), Observed(), Decision((closing,), "Running", ""), Drain())
+    events = events_of(
+        view_of(a_job(), Observed(), 0.0), Decision((closing,), "Running", ""), Drain()
+    )
     assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"

@@ -16,7 +16,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import Report, StepRecord
 
 
@@ -30,8 +30,10 @@ def running(*nodes, **elastic):
 def status(operator, holders=None, before=None, now="T1", **changes):
     cluster: FakeCluster = operator.cluster
     observed = dataclasses.replace(cluster.snapshot(), **changes)
-    decision = decide(operator.job, observed, cluster.now)
-    return status_of(operator.job, observed, decision, holders, Drain(), before or {}, now)
+    decision = decide(view_of(operator.job, observed, cluster.now))
+    return status_of(
+        view_of(operator.job, observed, 0.0), decision, holders, Drain(), before or {}, now
+    )
 
 
 def condition(found, kind):
@@ -56,7 +58,7 @@ def test_holders_are_counted_by_piece_and_node():
 @pytest.mark.parametrize("before", [{}, {"progress": {"step": 7, "steps": 9}}])
 def test_progress_is_kept_while_nobody_can_be_asked(before):
     decision = Decision((), "Recovering", "waiting")
-    found = status_of(a_job(), Observed(), decision, None, Drain(), before, "T")
+    found = status_of(view_of(a_job(), Observed(), 0.0), decision, None, Drain(), before, "T")
     assert found["progress"]["step"] == before.get("progress", {"step": 0})["step"]
 
 
@@ -81,10 +83,8 @@ def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
 def test_a_job_that_goes_on_says_what_is_wrong_with_its_spec():
     operator = running("a")
     observed, now = operator.cluster.snapshot(), operator.cluster.now
-    decision = decide(operator.job, observed, now)
-    found = status_of(
-        *(operator.job, observed, decision, None, Drain(), {}, "T1", now), refusal="not so"
-    )
+    view = view_of(operator.job, observed, now)
+    found = status_of(view, decide(view), None, Drain(), {}, "T1", "not so")
     accepted = condition(found, "Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "InvalidSpec")
     assert (accepted["message"], found["phase"]) == ("not so", "Running")

@@ -11,7 +11,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Headroom, Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 
 def running(*nodes, **elastic):
@@ -93,7 +93,7 @@ def test_the_last_words_of_a_pod_that_failed_are_told():
 
 def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
     unusable = tuple((f"n{i}", "is cordoned") for i in range(5))
-    reason = decide(a_job(minGPUs=2), Observed(unusable=unusable), 0.0).message
+    reason = decide(view_of(a_job(minGPUs=2), Observed(unusable=unusable), 0.0)).message
     assert reason == (
         "the job waits: 0 GPUs are usable, minGPUs is 2 (n0 is cordoned; n1 is cordoned; "
         "n2 is cordoned and 2 more)"
@@ -106,7 +106,7 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     (request,) = operator.reconcile().actions
     reply = PlanReply(None, problem="memory binds")
     observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
-    decision = decide(job, observed, operator.cluster.now)
+    decision = decide(view_of(job, observed, operator.cluster.now))
     assert decision.message == "there is no plan: memory binds"
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
 
@@ -118,7 +118,7 @@ def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_t
     reply = PlanReply(None, problem="memory binds", gpus=1)
     seen = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     dealt = replace(seen, allowed={}, dealt=(("team/other", 2),))
-    reasons = {decide(job, each, operator.cluster.now).message for each in (seen, dealt)}
+    reasons = {decide(view_of(job, each, operator.cluster.now)).message for each in (seen, dealt)}
     assert reasons == {"there is no plan: memory binds"}
 
 
@@ -163,7 +163,7 @@ def test_a_template_that_the_cluster_refuses_is_told_before_any_plan_is_asked_fo
     job = a_job()
     cluster = a_cluster(job, "a")
     observed = replace(cluster.snapshot(), template_problem="violates PodSecurity")
-    decision = decide(job, observed, cluster.now)
+    decision = decide(view_of(job, observed, cluster.now))
     assert [type(action) for action in decision.actions] == [RecordEvent]
     assert decision.actions[0].reason == "PodsCannotStart"
     assert decision.message == "the cluster takes no pod of the job: violates PodSecurity"
@@ -192,7 +192,7 @@ def test_a_job_that_waits_for_a_quota_says_so():
     job = a_job(minGPUs=2)
     cluster = a_cluster(job, "a", "b")
     observed = replace(cluster.snapshot(), headroom=Headroom(1, None, "quota team"))
-    reason = decide(job, observed, cluster.now).message
+    reason = decide(view_of(job, observed, cluster.now)).message
     assert "1 GPU is usable, minGPUs is 2 (quota team leaves 1 GPU more)" in reason
 
 
@@ -288,5 +288,5 @@ def test_a_plan_is_asked_for_again_for_the_same_nodes_once_its_times_were_correc
     cluster.replies.clear()
     for repriced_s, asks in ((adopted_s - 1, False), (adopted_s + 1, True)):
         seen = replace(snapshot(), repriced_s=repriced_s)
-        decision = decide(operator.job, seen, cluster.now)
+        decision = decide(view_of(operator.job, seen, cluster.now))
         assert any(isinstance(action, RequestPlan) for action in decision.actions) == asks

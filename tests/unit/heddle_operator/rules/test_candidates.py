@@ -18,7 +18,7 @@ from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
 LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
@@ -33,7 +33,9 @@ def on(plan):
 
 def usable(nodes, live=None, now=100.0, **elastic):
     observed = Observed(nodes=tuple(nodes))
-    found = usable_nodes(a_job(**elastic), observed, on(live), now, leaving_nodes(observed))
+    found = usable_nodes(
+        view_of(a_job(**elastic), observed, now, where=on(live)), leaving_nodes(observed)
+    )
     return {node.name: node.gpus for node in found.nodes}
 
 
@@ -49,7 +51,7 @@ def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting,
         pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
         unusable=(("a", "is cordoned"),),
     )
-    found = usable_nodes(a_job(), observed, on(None), 100.0, frozenset())
+    found = usable_nodes(view_of(a_job(), observed, 100.0, where=on(None)), frozenset())
     assert {node.name: node.gpus for node in found.nodes} == expected
 
 
@@ -58,8 +60,8 @@ def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
     assert usable(nodes, LIVE, joinDebounceSeconds=5) == {"z": 1}
     assert usable(nodes, LIVE, now=103.0, joinDebounceSeconds=5) == {"a": 1, "z": 1}
     job = a_job(joinDebounceSeconds=5)
-    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 101.0) == 2.0
-    assert debounce_left_s(job, Observed(nodes=tuple(nodes)), 103.0) is None
+    assert debounce_left_s(view_of(job, Observed(nodes=tuple(nodes)), 101.0)) == 2.0
+    assert debounce_left_s(view_of(job, Observed(nodes=tuple(nodes)), 103.0)) is None
 
 
 def test_types_that_the_job_does_not_allow_are_left_out():
@@ -82,7 +84,9 @@ def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
 @pytest.mark.parametrize(("stated", "measured", "planned"), [(1, 0.5, 0.5), (0.8, 0.5, 0.4)])
 def test_a_plan_counts_on_the_speed_that_is_stated_and_measured(stated, measured, planned):
     node = ObservedNode("a", "demo-fast", 1, speed_factor=stated, measured_speed=measured)
-    found = usable_nodes(a_job(), Observed(nodes=(node,)), on(None), 100.0, frozenset())
+    found = usable_nodes(
+        view_of(a_job(), Observed(nodes=(node,)), 100.0, where=on(None)), frozenset()
+    )
     assert [n.speed_factor for n in found.nodes] == [planned]
 
 
@@ -94,7 +98,9 @@ def beside_a_cold_node():
     operator.cluster.add_node("c")
     live = operator.cluster.records.all[-1].plan
     observed = operator.cluster.snapshot()
-    left = usable_nodes(a_job(), observed, on(live), operator.cluster.now, frozenset({"b"}))
+    left = usable_nodes(
+        view_of(a_job(), observed, operator.cluster.now, where=on(live)), frozenset({"b"})
+    )
     assert [node.name for node in left.nodes] == ["a", "c"]
     return observed, live, left
 
@@ -130,6 +136,6 @@ def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
     nodes = tuple(ObservedNode(name, "demo-fast", 2) for name in "abz")
     pods = (ObservedPod("p", "z", 0, 1, "running"),) if live else ()
     observed = Observed(nodes=nodes, pods=pods, headroom=headroom)
-    found = usable_nodes(a_job(), observed, on(live), 100.0, frozenset())
+    found = usable_nodes(view_of(a_job(), observed, 100.0, where=on(live)), frozenset())
     assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
     assert set(expected) == {node.name for node in found.nodes}

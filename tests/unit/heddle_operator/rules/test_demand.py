@@ -15,7 +15,7 @@ from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 
 SEEN = Observed(
@@ -27,7 +27,7 @@ SEEN = Observed(
 
 
 def demand(seen=SEEN, **elastic):
-    return demand_of(a_job(**elastic), seen, 10.0, situation(seen, 10.0, Settings()))
+    return demand_of(view_of(a_job(**elastic), seen, 10.0, where=situation(seen, 10.0, Settings())))
 
 
 def record(gpus, epoch=1, step_s=1.0, outcome="live"):

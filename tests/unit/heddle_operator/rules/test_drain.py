@@ -12,7 +12,7 @@ from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import ObservedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 
 def running(*nodes, as_pipeline=False, **elastic):
@@ -25,7 +25,9 @@ def running(*nodes, as_pipeline=False, **elastic):
 def drain(operator, **changes):
     observed = replace(operator.cluster.snapshot(), **changes)
     now = operator.cluster.now
-    return drain_of(operator.job, observed, now, situation(observed, now, Settings()))
+    return drain_of(
+        view_of(operator.job, observed, now, where=situation(observed, now, Settings()))
+    )
 
 
 def cordoned(*names, nodes=("a", "b"), **elastic):
@@ -112,9 +114,12 @@ def test_nothing_is_asked_ahead_while_no_plan_trains(state):
     operator.cluster.cordon("b")
     observed, now = operator.cluster.snapshot(), operator.cluster.now
     where = situation(observed, now, Settings())
-    assert len(request_drain_plan(operator.job, observed, now, where)) == 1
+    assert len(request_drain_plan(view_of(operator.job, observed, now, where=where))) == 1
     changed = {"lost": {"lost": ("rank 0 ended",)}, "starting": {"live": None}}[state]
-    assert request_drain_plan(operator.job, observed, now, replace(where, **changed)) == ()
+    assert (
+        request_drain_plan(view_of(operator.job, observed, now, where=replace(where, **changed)))
+        == ()
+    )
 
 
 def test_idle_pods_of_a_cordoned_node_may_go_without_asking_anybody():

@@ -18,7 +18,7 @@ from heddle_operator.rules.failures import (
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import RankReport
 
 BROKEN = Failure("device", "out of memory", 1, 7, (("b", 0),))
@@ -113,12 +113,12 @@ def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
     assert cluster.records.all[-1].plan.nodes == ("a",)
     observed, now = cluster.snapshot(), cluster.now
     record = observed.epochs[-1]
-    left = failed_gpus(observed, read(cluster), now)
+    left = failed_gpus(view_of(a_job(), observed, now, where=read(cluster)))
     assert left == {("b", 0): pytest.approx(record.adopted_s + GPU_PAUSE_S - now)}
-    assert failed_gpus(observed, read(cluster), now + GPU_PAUSE_S) == {}
+    assert failed_gpus(view_of(a_job(), observed, now + GPU_PAUSE_S, where=read(cluster))) == {}
     again = replace(BROKEN, epoch=9)
     twice = replace(observed, epochs=(*observed.epochs, replace(record, epoch=10, cause=(again,))))
-    left = failed_gpus(twice, read(cluster), now)
+    left = failed_gpus(view_of(a_job(), twice, now, where=read(cluster)))
     assert left == {("b", 0): pytest.approx(record.adopted_s + 2 * GPU_PAUSE_S - now)}
 
 
@@ -128,7 +128,7 @@ def test_a_gpu_on_which_the_old_plan_trains_is_not_left_out():
     cluster.add_node("c")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
     assert cluster.records.all[-1].failures
-    assert failed_gpus(cluster.snapshot(), read(cluster), cluster.now) == {}
+    assert failed_gpus(view_of(a_job(), cluster.snapshot(), cluster.now, where=read(cluster))) == {}
 
 
 def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoch():

@@ -8,7 +8,7 @@ from heddle_operator.rules.gang import TURN_LIMIT_S, TURN_S, lost_races, turn_le
 from heddle_operator.state.epoch_record import EpochRecord, StartFailure
 from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 
 NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
@@ -23,7 +23,7 @@ def named(uid):
 
 
 def turn(job, *epochs, pods=()):
-    return turn_left_s(job, Observed(epochs=epochs, pods=pods), PLAN, 100.0)
+    return turn_left_s(view_of(job, Observed(epochs=epochs, pods=pods), 100.0), PLAN)
 
 
 def test_a_first_start_waits_for_nobody():

@@ -11,7 +11,7 @@ from heddle_operator.rules.hurry import CHANGE_S, MARGIN, haste_left_s, without_
 from heddle_operator.state.actions import AdoptPlan
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
 JOB = a_job()
@@ -59,7 +59,7 @@ def test_haste_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin()
     live = cluster.records.all[-1]
 
     def left(is_planned):
-        return haste_left_s(JOB, cluster.snapshot(), live, cluster.now, is_planned)
+        return haste_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned)
 
     assert left(True) == float("inf")
     cluster.drain("b", 120.0)
@@ -91,7 +91,7 @@ def test_a_pod_that_was_long_in_starting_makes_no_haste():
     live = cluster.records.all[-1]
     assert live.closed_s - live.adopted_s > 10 * (live.closed_s - live.seal.sealed_s)
     cluster.drain("b", 30.0)
-    left_s = haste_left_s(JOB, cluster.snapshot(), live, cluster.now, True)
+    left_s = haste_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, True)
     assert left_s == pytest.approx(30 - MARGIN * (live.closed_s - live.seal.sealed_s))
 
 

@@ -10,7 +10,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.rules.limits import beyond_backoff, deadline_left_s
 from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 CREATED = "2026-01-01T00:00:00Z"
 OFFSET_S = 1_767_225_600.0  # the clock of the loop is 0 at the creation
@@ -32,9 +32,9 @@ def on(job, *nodes):
 
 def test_a_deadline_counts_from_the_creation():
     job = limited(deadline_seconds=60)
-    assert deadline_left_s(job, Observed(clock_offset_s=OFFSET_S), 20.0) == 40.0
-    assert deadline_left_s(limited(), Observed(), 20.0) is None
-    assert deadline_left_s(a_job(), Observed(), 20.0) is None
+    assert deadline_left_s(view_of(job, Observed(clock_offset_s=OFFSET_S), 20.0)) == 40.0
+    assert deadline_left_s(view_of(limited(), Observed(), 20.0)) is None
+    assert deadline_left_s(view_of(a_job(), Observed(), 20.0)) is None
 
 
 def test_a_job_that_trains_ends_at_its_deadline():
@@ -110,7 +110,7 @@ def test_steps_may_grow_while_the_job_trains_and_the_plan_stays():
     assert (second.reason, second.outcome, second.steps) == ("join", "live", 800)
     assert first.plan == second.plan
     assert cluster.agents["tiny-a-0"].directive.training.steps == 800
-    assert not [a for a in decide(more, cluster.snapshot(), cluster.now).actions
+    assert not [a for a in decide(view_of(more, cluster.snapshot(), cluster.now)).actions
                 if isinstance(a, CloseEpoch)]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
 AB = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
@@ -24,7 +24,7 @@ def running(job, *nodes):
 
 def decide_with(operator, referenced):
     observed = dataclasses.replace(operator.cluster.snapshot(), referenced=referenced)
-    return decide(operator.job, observed, operator.cluster.now)
+    return decide(view_of(operator.job, observed, operator.cluster.now))
 
 
 def with_ref(job):

@@ -11,7 +11,7 @@ from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 BOTH = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
 
@@ -40,7 +40,10 @@ def halted(*nodes, attempts=0, as_pipeline=False):
 def left(attempts, **options):
     job, observed, now = halted("a", "b", attempts=attempts, **options)
     where = situation(observed, now, Settings())
-    return {node.name for node in without_partitioned(job, observed, where, BOTH).nodes}
+    return {
+        node.name
+        for node in without_partitioned(view_of(job, observed, 0.0, where=where), BOTH).nodes
+    }
 
 
 def test_each_attempt_leaves_out_another_node_and_every_round_tries_all():
@@ -57,7 +60,7 @@ def test_an_attempt_that_failed_with_its_node_is_no_separation():
     job, observed, now = halted("a", "b", attempts=1)
     gone = replace(observed, pods=observed.pods[1:])
     where = situation(gone, now, Settings())
-    assert without_partitioned(job, gone, where, BOTH) == BOTH
+    assert without_partitioned(view_of(job, gone, 0.0, where=where), BOTH) == BOTH
 
 
 def test_who_was_left_out_takes_no_part_in_the_recovery():
@@ -66,14 +69,19 @@ def test_who_was_left_out_takes_no_part_in_the_recovery():
     record = replace(
         observed.epochs[-1], composition=BOTH.without(["a"]), outcome="open", seal=None
     )
-    assert [h.node for h in needed_holders(job, observed, where, record)] == ["b"]
+    assert [h.node for h in needed_holders(view_of(job, observed, 0.0, where=where), record)] == [
+        "b"
+    ]
     join = replace(record, reason="join")
-    assert [h.node for h in needed_holders(job, observed, where, join)] == ["a", "b"]
+    assert [h.node for h in needed_holders(view_of(job, observed, 0.0, where=where), join)] == [
+        "a",
+        "b",
+    ]
 
 
 def test_the_job_rolls_forward_on_one_side_of_the_cut():
     job, observed, now = halted("a", "b", attempts=1)
-    asked = decide(job, observed, now + 100.0)
+    asked = decide(view_of(job, observed, now + 100.0))
     (request,) = [action for action in asked.actions if isinstance(action, RequestPlan)]
     assert [node.name for node in request.composition.nodes] == ["b"]
 
@@ -95,7 +103,7 @@ def test_a_pod_that_comes_back_with_the_state_of_a_past_epoch_is_no_holder_and_g
     where = situation(observed, now, Settings())
     assert [holder.node for holder in where.holders] == ["b"]
     assert [holder.node for holder in where.outdated] == ["a"]
-    decision = decide(job, observed, now)
+    decision = decide(view_of(job, observed, now))
     assert DeletePod("tiny-a-0", "its ranks hold the state of a past epoch") in decision.actions
     assert not [action for action in decision.actions if isinstance(action, AdoptPlan)]
 
@@ -106,4 +114,4 @@ def test_an_attempt_whose_error_is_known_is_no_separation():
     failed = replace(observed.epochs[-1], failures=(failure,))
     observed = replace(observed, epochs=(*observed.epochs[:-1], failed))
     where = situation(observed, now, Settings())
-    assert without_partitioned(job, observed, where, BOTH) == BOTH
+    assert without_partitioned(view_of(job, observed, 0.0, where=where), BOTH) == BOTH

@@ -17,7 +17,7 @@ from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")
 NO_CPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient cpu")
@@ -44,7 +44,7 @@ def pods_ever(cluster, node):
 
 
 def left_out(operator):
-    found = nodes_left_out(operator.job, operator.cluster.snapshot(), operator.cluster.now)
+    found = nodes_left_out(view_of(operator.job, operator.cluster.snapshot(), operator.cluster.now))
     return {out.node: out for out in found}
 
 
@@ -113,7 +113,7 @@ def test_pauses_have_a_limit_and_another_operator_knows_of_them():
     assert left_out(again)["b"].until_s == record.closed_s + NODE_PAUSE_S
     observed = cluster.snapshot()
     many = dataclasses.replace(observed, epochs=(record,) * 12)
-    (out,) = nodes_left_out(job, many, record.closed_s)
+    (out,) = nodes_left_out(view_of(job, many, record.closed_s))
     assert out.until_s == record.closed_s + NODE_PAUSE_LIMIT_S
     assert is_remembered(record, record.closed_s + NODE_PAUSE_LIMIT_S)
 
@@ -127,7 +127,7 @@ def test_another_spec_and_a_node_that_went_and_came_again_are_tried_at_once():
     assert set(left_out(operator)) == {"b"}
     metadata = job.metadata.model_copy(update={"generation": 2})
     corrected = job.model_copy(update={"metadata": metadata})
-    assert nodes_left_out(corrected, cluster.snapshot(), cluster.now) == ()
+    assert nodes_left_out(view_of(corrected, cluster.snapshot(), cluster.now)) == ()
     cluster.kill_node("b")
     at(operator, 1)
     cluster.broken = {}
@@ -179,6 +179,20 @@ def test_a_start_waits_for_pods_that_pull_only_so_long_as_the_others_do_not_suff
     assert trained_nodes(cluster) == ("a", "b")
     at(operator, 80)
     assert trained_nodes(cluster) == ("a", "b", "c")
+
+
+def test_the_decision_to_go_without_a_late_node_is_the_only_one_of_its_pass():
+    """What the epoch that is given up still asks for would only be undone in the next pass."""
+    job = a_job(minGPUs=2)
+    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator.cluster.pulls_until_s = {"c": 200.0}
+    passes = []
+    while not any(isinstance(action, CloseEpoch) for action in operator.decision.actions):
+        passes.append(operator.reconcile())
+        operator.cluster.tick(TICK_S)
+    (close,) = passes[-1].actions
+    assert close.outcome == "aborted"
+    assert passes[-1].message == close.message
 
 
 def test_a_start_waits_no_longer_for_the_holders_that_the_job_asks_for():
