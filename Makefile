@@ -60,7 +60,7 @@ check: $(STAMP) ## Lint, formatting, types, import contracts, generated files, p
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m heddle_operator.apis.generate --check
+	@$(BIN)/python -m heddle_operator.resources.generate --check
 	@$(BIN)/python -m benchmarks.stale --check
 
 test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others say what is left out
@@ -135,5 +135,5 @@ image: ## Build the images of operator and worker with buildah, podman or docker
 	done; \
 	echo "Nothing here builds images: install buildah (apt install buildah), podman or docker."; exit 2
 
-generate: $(STAMP) ## Render the CRD, the chart's copy and docs/reference from the models
-	@$(BIN)/python -m heddle_operator.apis.generate
+generate: $(STAMP) ## Render CRD, chart and docs/reference from the models
+	@$(BIN)/python -m heddle_operator.resources.generate

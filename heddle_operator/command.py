@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+if TYPE_CHECKING:
+    from heddle_operator.state.settings import Settings
 
 # The API server stores objects of up to 10,000 levels, and to read or merge one takes a few calls
 # for each: without that, the list that holds one could not be read, nor any job in it be followed.
@@ -104,6 +107,13 @@ def operator() -> None:
     help="Seconds after which another operator takes over from a dead one.",
 )
 @click.option(
+    "--settings",
+    "settings_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="YAML file with limits of the operator; docs/reference/settings.md lists them.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(("text", "json")),
     default="text",
@@ -130,6 +140,7 @@ def run(
     lease_namespace: str,
     lease_name: str,
     lease_seconds: int,
+    settings_file: Path | None,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -146,7 +157,6 @@ def run(
     from heddle_operator.kube.leader_election import LeaseSettings
     from heddle_operator.resources.pod_template import merge
     from heddle_operator.resources.pods import WorkerDefaults
-    from heddle_operator.state.settings import Settings
     from heddle_operator.telemetry.log_format import configure_logs
     from heddle_operator.telemetry.loop_probe import timed_loop
     from heddle_operator.telemetry.metrics import OperatorMetrics
@@ -168,7 +178,7 @@ def run(
             dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
             _quantity("--worker-shm-per-gpu", worker_shm_per_gpu),
         ),
-        Settings(),
+        _read_settings(settings_file),
         all_pods,
     )
     sys.setrecursionlimit(DEEPEST)
@@ -224,6 +234,15 @@ def _quantity(option: str, quantity: str) -> str:
         return times(quantity, 1)
     except ValueError as error:
         raise OperatorError(f"{option}: {error}") from None
+
+
+def _read_settings(path: Path | None) -> Settings:
+    from heddle_operator.apis.errors import InvalidSettings
+    from heddle_operator.state.settings import settings_of
+    from planner.strict_yaml import read_yaml
+
+    data = None if path is None else read_yaml(path, "settings file", InvalidSettings)
+    return settings_of(data, str(path))
 
 
 def _read_template(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from heddle_operator.state.settings import settings_of
 from tests.cluster.assets import Assets
 
 CHART = Path(__file__).parents[1] / "charts" / "heddle"
@@ -64,6 +65,8 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("podAnnotations.a=1", "at '/podAnnotations/a': got number, want string"),
         ("extraEnv[0].value=a", "at '/extraEnv/0': missing property 'name'"),
         ("test.url=metrics", "at '/test/url': 'metrics' does not match"),
+        ("settings.killSecond=2", "at '/settings': additional properties 'killSecond' not allowed"),
+        ("settings.killSeconds=0", "at '/settings/killSeconds': exclusiveMinimum: got 0, want 0"),
         ("fullnameOverride=A_B", "at '/fullnameOverride': 'A_B' does not match"),
     ],
 )
@@ -84,6 +87,7 @@ def test_a_value_that_cannot_be_meant_is_refused_by_name(setting, said):
         {"resources": {"requests": {"cpu": 0.5, "memory": "1e9"}, "limits": None}},
         {"priorityClassName": "system-cluster-critical", "serviceAccount": {"name": "a.b"}},
         {"global": {"anything": 1}},
+        {"settings": {"podTimeoutSeconds": 1200, "epochsKept": 5}},
     ],
 )
 def test_a_value_that_can_be_meant_is_taken(tmp_path, values):
@@ -91,6 +95,16 @@ def test_a_value_that_can_be_meant_is_taken(tmp_path, values):
     file.write_text(yaml.safe_dump(values))
     done = template("--values", str(file))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_helm
+def test_settings_reach_the_operator_as_a_file():
+    done = template("--set", "settings.podTimeoutSeconds=1200")
+    found = list(yaml.safe_load_all(done.stdout))
+    (file,) = [row["data"] for row in found if row["kind"] == "ConfigMap"]
+    assert settings_of(yaml.safe_load(file["settings.yaml"]), "f").pod_timeout_s == 1200
+    (pod,) = [row["spec"]["template"]["spec"] for row in found if row["kind"] == "Deployment"]
+    assert "--settings=/etc/heddle/settings.yaml" in pod["containers"][0]["args"]
 
 
 @needs_helm

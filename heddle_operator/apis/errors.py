@@ -18,6 +18,10 @@ class InvalidJob(OperatorError):
     """A HeddleJob is wrong; the message names the field, what it holds and what it may hold."""
 
 
+class InvalidSettings(OperatorError):
+    """A file of settings is wrong; the message names the key, its value and the allowed range."""
+
+
 class ClusterConflict(OperatorError):
     """Another operator was first; look again and decide anew."""
 

@@ -1,6 +1,6 @@
 """`spec` of a HeddleJob: its sections, with every bound, default and description.
 
-The resource's schema and reference are generated from these classes; see `apis/generate.py`.
+The resource's schema and reference are generated from these classes; see `resources/generate.py`.
 """
 
 from __future__ import annotations

@@ -1,68 +1,192 @@
-"""What an administrator may set of the operator, with the reason of every default."""
+"""Settings of the operator that an administrator may give, with the reason of every default.
+
+They come from the file of `--settings`; docs/reference/settings.md and the chart's schema of
+`settings` are generated from this class.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import reprlib
+from collections.abc import Mapping
+from typing import Annotated, Any
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from heddle_operator.apis.errors import InvalidSettings
 from heddle_operator.apis.heddlejob import HeddleJob
+from planner.wording import demand_of, did_you_mean, kind_of
+
+DAY_S = 86_400.0
+Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
+OF_THE_JOB = {"peerTimeoutSeconds": "spec.elastic.peerTimeoutSeconds"}
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+def key_of(name: str) -> str:
+    """The key of a field in the file: seconds are spelled out."""
+    return to_camel(f"{name}econds" if name.endswith("_s") else name)
+
+
+class Settings(BaseModel):
     """Limits and expectations of the decision loop.
 
     Attributes:
-        peer_timeout_s: a member that is silent for so long is lost: an agent that does not answer,
-            a rank that sends no heartbeat.  Of the job: `spec.elastic.peerTimeoutSeconds`.
-        kill_s: an agent kills a rank without heartbeats within this; else its pod is deleted.
-        progress_timeout_s: an epoch whose ranks all send heartbeats, but of which none makes
-            progress, is halted after so long, or after `progress_steps` predicted steps.
-        prepare_timeout_s: a rank that prepares an epoch sends heartbeats, but may make no progress
-            for so long: an engine is built in one piece, and the old plan trains on meanwhile.
-        pod_timeout_s: a pod must be ready so long after it was created (image pull, imports).
-        pod_problem_s: a pod that cannot start (its image is not there, it fits nowhere, the API
-            server refuses it) is waited for so long; the old plan trains on meanwhile.
-        late_s: a pod without a problem that is not ready after so long (its image is pulled) holds
-            up no other node that could join; it joins later.
-        start_late_s: the same while nothing trains yet.
-        refusal_pause_s: a pod that the cluster refused to create is tried again after so long.
-        halt_timeout_s: a rank that was told to halt, and beats, does so within this or some of its
-            steps; later it is given up if nobody needs its state.
-        end_timeout_s: pods must end so long after the job has, or they are deleted.
-        epochs_kept: newest epoch records that stay although nothing needs them any more.
-        expected_change_s: time to the next change of the cluster, until the job has seen
-            `changes_known` of its own.
-        changes_known: from so many changes on, their mean distance is used.
-        expected_stall_s: stall of a change, until one was measured.
-        backoff_limit_s: aborted epochs are tried again after 1, 2, 4 ... s, at most this.
-        plan_seed: of the search.
-        plan_evaluations: the search stops after so many plans; None: after the job's
-            `budgetSeconds`.
-        report_wait_s: how long an agent may hold a report back while nothing changes; at most a
-            quarter of the peer time-out, so that one lost answer is no silence.
+        peer_timeout_s: silence after which a member is lost: an agent that does not answer, a rank
+            that sends no heartbeat.  A job sets it; no file does.
     """
 
-    peer_timeout_s: float = 10.0
-    kill_s: float = 2.0
-    progress_timeout_s: float = 60.0
-    progress_steps: int = 20
-    prepare_timeout_s: float = 300.0
-    pod_timeout_s: float = 600.0
-    pod_problem_s: float = 10.0
-    late_s: float = 8.0
-    start_late_s: float = 30.0
-    refusal_pause_s: float = 5.0
-    halt_timeout_s: float = 25.0
-    end_timeout_s: float = 60.0
-    epochs_kept: int = 20
-    expected_change_s: float = 600.0
-    changes_known: int = 3
-    expected_stall_s: float = 1.0
-    backoff_limit_s: float = 60.0
-    plan_seed: int = 0
-    plan_evaluations: int | None = None
-    report_wait_s: float = 3.0
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=key_of, validate_by_name=True
+    )
+
+    peer_timeout_s: float = Field(default=10.0, exclude=True)
+    kill_s: Seconds = Field(
+        default=2.0,
+        description="Time in which an agent kills a rank without heartbeats; else its pod goes.",
+    )
+    progress_timeout_s: Seconds = Field(
+        default=60.0,
+        description=(
+            "Time after which an epoch is halted whose ranks send heartbeats and make no progress; "
+            "at least progressSteps predicted steps."
+        ),
+    )
+    progress_steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=20, description="Predicted steps that an epoch has for its next progress."
+    )
+    prepare_timeout_s: Seconds = Field(
+        default=300.0,
+        description=(
+            "Time that a rank has to prepare an epoch without progress: an engine is built in one "
+            "piece, and the old plan trains on meanwhile."
+        ),
+    )
+    pod_timeout_s: Seconds = Field(
+        default=600.0,
+        description="Time from the creation of a pod until it must be ready (image pull, imports).",
+    )
+    pod_problem_s: Seconds = Field(
+        default=10.0,
+        description=(
+            "Time that a pod gets which cannot start: no image, no room, or refused by the API "
+            "server. The old plan trains on."
+        ),
+    )
+    late_s: Seconds = Field(
+        default=8.0,
+        description=(
+            "Time after which a pod that is not ready yet delays no other node that could join."
+        ),
+    )
+    start_late_s: Seconds = Field(
+        default=30.0, description="The same time while nothing trains yet."
+    )
+    refusal_pause_s: Seconds = Field(
+        default=5.0, description="Time until a pod is tried again that the cluster refused."
+    )
+    halt_timeout_s: Seconds = Field(
+        default=25.0,
+        description=(
+            "Time that a rank with heartbeats has to halt; later it is given up if nobody needs "
+            "its state."
+        ),
+    )
+    end_timeout_s: Seconds = Field(
+        default=60.0, description="Time after the end of a job at which its pods are deleted."
+    )
+    epochs_kept: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=20, description="Newest epoch records that stay although nothing needs them."
+    )
+    expected_change_s: Seconds = Field(
+        default=600.0,
+        description=(
+            "Time to the next change of the cluster, until a job has seen changesKnown of its own."
+        ),
+    )
+    changes_known: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=3, description="Number of changes from which on their mean distance counts."
+    )
+    expected_stall_s: Seconds = Field(
+        default=1.0, description="Stall of a change, until one was measured."
+    )
+    backoff_limit_s: Seconds = Field(
+        default=60.0,
+        description="Longest pause after an aborted epoch; pauses are 1, 2, 4 ... s.",
+    )
+    plan_seed: Annotated[int, Field(ge=0)] = Field(default=0, description="Seed of the search.")
+    plan_evaluations: Annotated[int, Field(ge=1)] | None = Field(
+        default=None,
+        description=(
+            "Number of plans after which a search stops; by default the job's budgetSeconds end it."
+        ),
+    )
+    report_wait_s: Seconds = Field(
+        default=3.0,
+        description=(
+            "Longest time that an agent holds its report back while nothing changes; at most a "
+            "quarter of the job's peer time-out."
+        ),
+    )
 
     def of_job(self, job: HeddleJob) -> Settings:
-        """The settings with what the job sets itself."""
-        return replace(self, peer_timeout_s=job.spec.elastic.peer_timeout_seconds)
+        """The settings with those of the job."""
+        return self.model_copy(update={"peer_timeout_s": job.spec.elastic.peer_timeout_seconds})
+
+
+def settings_of(data: object, where: str) -> Settings:
+    """The settings in the data of a file.
+
+    Args:
+        data: read from YAML; None for an empty file.
+        where: name of the file, for messages.
+
+    Raises:
+        InvalidSettings: the first mistake, with its key, the value found and the allowed range.
+    """
+    if data is None:
+        return Settings()
+    if not isinstance(data, Mapping):
+        raise InvalidSettings(f"{where} holds {kind_of(data)}; settings are a mapping of keys")
+    known = settings_schema()["properties"]
+    for key in data:
+        if key in OF_THE_JOB:
+            raise InvalidSettings(f"{where}: {key} is set by each job; write {OF_THE_JOB[key]}")
+        if key not in known:
+            near = did_you_mean(str(key), known)
+            raise InvalidSettings(
+                f"{where}: there is no setting {reprlib.repr(key)}{near}; "
+                "docs/reference/settings.md lists all"
+            )
+    try:
+        return Settings.model_validate(dict(data), strict=True)
+    except ValidationError as error:
+        row = error.errors()[0]
+        found = reprlib.repr(row["input"])
+        raise InvalidSettings(
+            f"{where}: {row['loc'][0]} is {found}; {demand_of(row)}{_range(known[row['loc'][0]])}"
+        ) from None
+
+
+def settings_schema() -> dict[str, Any]:
+    """The JSON schema of the file."""
+    found = Settings.model_json_schema(by_alias=True)
+    fields = {
+        key: {name: value for name, value in _flat(field).items() if name != "title"}
+        for key, field in found["properties"].items()
+        if key not in OF_THE_JOB
+    }
+    return {"type": "object", "additionalProperties": False, "properties": fields}
+
+
+def _flat(field: Mapping[str, Any]) -> dict[str, Any]:
+    """A field that may be absent without its null."""
+    kinds = [kind for kind in field.get("anyOf", ()) if kind["type"] != "null"]
+    rest = {key: value for key, value in field.items() if key != "anyOf"}
+    return {key: value for key, value in {**rest, **(kinds[0] if kinds else {})}.items()
+            if value is not None}  # fmt: skip
+
+
+def _range(field: Mapping[str, Any]) -> str:
+    low, high = field.get("exclusiveMinimum"), field.get("maximum")
+    start = f"above {low}" if low is not None else f"at least {field.get('minimum')}"
+    return f" (allowed: {start}" + (f", at most {high:,g})" if high is not None else ")")

@@ -66,7 +66,7 @@ def test_a_refused_binding_teaches_how_many_gpus_a_node_has_not(control_plane):
                     await wait(None)
                 assert seen.pods[0].cause == "scheduling"
                 record = EpochRecord(1, fake_plan(NODES, JOB.workload), "start", NODES, 0.0)
-                settings = Settings(pod_problem_s=0.0)
+                settings = Settings(pod_problem_s=0.001)
                 later_s = seen.pods[0].created_s + 60
                 (failure,) = start_failures(view_of(JOB, seen, later_s, settings=settings), record)
                 assert (failure.node, failure.gpus) == ("b", 4), failure

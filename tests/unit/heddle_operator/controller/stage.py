@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from aiohttp import web
 
@@ -113,7 +112,7 @@ class Stage:
                 },
             },
         )
-        settings = replace(Settings(), plan_evaluations=20)
+        settings = Settings(plan_evaluations=20)
         defaults = WorkerDefaults("heddle:1", {})
         self.context = ControllerContext(
             *(self.api, self.cache, defaults, settings, self.metrics),

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from heddle_operator.apis.generate import CRD, REFERENCE, main, rendered
 from heddle_operator.apis.heddlejob import load_job, mistakes_of
 from heddle_operator.apis.spec import MOST_BUDGET_S
+from heddle_operator.resources.generate import REFERENCE, VALUES_SCHEMA, crd, main
 from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
 from tests.builders import heddle_job
 
 ROOT = Path(__file__).parents[4]
-SCHEMA = yaml.safe_load(rendered()[CRD])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+SCHEMA = yaml.safe_load(crd())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
 
 def test_the_committed_files_are_the_generated_ones():
@@ -22,6 +22,9 @@ def test_the_committed_files_are_the_generated_ones():
 
 
 def test_a_file_that_differs_is_named(tmp_path, capsys):
+    values = tmp_path / VALUES_SCHEMA
+    values.parent.mkdir(parents=True)
+    values.write_text((ROOT / VALUES_SCHEMA).read_text())
     assert main([], tmp_path) == 0
     assert main(["--check"], tmp_path) == 0
     (tmp_path / REFERENCE).write_text("by hand")

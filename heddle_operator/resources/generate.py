@@ -1,12 +1,14 @@
-"""Renders the resource from its models, and from it the chart's template and the reference.
+"""Renders the resource from its models, the chart's copy, its schema of settings, the references.
 
 Invariant: the same models give the same bytes; `make generate` leaves no difference behind.
-Run as `python -m heddle_operator.apis.generate` in the repository; `--check` writes nothing and
-ends with 1 where a committed file differs.
+Run as `python -m heddle_operator.resources.generate` in the repository; `--check` writes nothing
+and ends with 1 where a committed file differs.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,8 +17,11 @@ from typing import Any
 import yaml
 
 from heddle_operator.apis.schema import resource
+from heddle_operator.state.settings import settings_schema
 
-RULES = Path(__file__).with_name("crd_rules.yaml")
+RULES = Path(__file__).parents[1] / "apis" / "crd_rules.yaml"
+VALUES_SCHEMA = Path("charts/heddle/values.schema.json")
+SETTINGS = Path("docs/reference/settings.md")
 CRD = Path("manifests/crd/heddlejob.yaml")
 TEMPLATE = Path("charts/heddle/templates/crd.yaml")
 REFERENCE = Path("docs/reference/heddlejob.md")
@@ -119,16 +124,64 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def rendered() -> dict[Path, str]:
+def settings_reference() -> str:
+    """The settings as a table of keys."""
+    lines = [
+        "# Settings of the operator",
+        "",
+        "Keys of `settings` in the chart's values, and of the YAML file that `heddle operator run "
+        "--settings FILE` reads.",
+        "An unknown key, another type or a value out of its range ends the operator with exit code "
+        "2 and a sentence.",
+        "",
+        "Generated from `heddle_operator/state/settings.py` by `make generate`.",
+        "",
+        "| key | type | default | |",
+        "| --- | --- | --- | --- |",
+    ]
+    for key, field in settings_schema()["properties"].items():
+        limits = [
+            f"{sign} {field[bound]:g}"
+            for bound, sign in (("exclusiveMinimum", ">"), ("minimum", ">="), ("maximum", "<="))
+            if bound in field
+        ]
+        default = f"`{field['default']:g}`" if "default" in field else ""
+        kind = ", ".join([field["type"], *limits])
+        lines.append(f"| `{key}` | {kind} | {default} | {field['description']} |")
+    return "\n".join(lines) + "\n"
+
+
+def values_schema(before: str) -> str:
+    """The schema of the chart's values with that of `settings`, which stands on a line."""
+    fields = {
+        key: {
+            name: value for name, value in field.items() if name not in ("description", "default")
+        }
+        for key, field in settings_schema()["properties"].items()
+    }
+    line = json.dumps(settings_schema() | {"properties": fields})
+    return re.sub(
+        r'^    "settings": .*(?=,$)', f'    "settings": {line}', before, flags=re.MULTILINE
+    )
+
+
+def rendered(root: Path) -> dict[Path, str]:
     """Everything that is generated, by its path in the repository."""
     text = crd()
-    return {CRD: text, TEMPLATE: chart_template(text), REFERENCE: reference(text)}
+    before = (root / VALUES_SCHEMA).read_text(encoding="utf-8")
+    return {
+        CRD: text,
+        TEMPLATE: chart_template(text),
+        REFERENCE: reference(text),
+        SETTINGS: settings_reference(),
+        VALUES_SCHEMA: values_schema(before),
+    }
 
 
 def main(arguments: list[str], root: Path = Path()) -> int:
     """Write everything that is generated, or with --check compare it with what is committed."""
     stale = 0
-    for path, content in rendered().items():
+    for path, content in rendered(root).items():
         file = root / path
         if "--check" not in arguments:
             file.parent.mkdir(parents=True, exist_ok=True)
