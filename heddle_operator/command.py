@@ -36,8 +36,10 @@ def operator() -> None:
 @click.option(
     "--all-pods",
     is_flag=True,
-    help="With --namespace: read the pods of all namespaces all the same, for the GPUs that they "
-    "hold. It needs the right to list and watch the pods of the cluster.",
+    help=(
+        "With --namespace: count the GPUs that pods of all namespaces hold. It needs "
+        "the right to list and watch the pods of the cluster."
+    ),
 )
 @click.option(
     "--port",
@@ -58,29 +60,38 @@ def operator() -> None:
     "worker_templates",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="YAML file with a pod template that is merged into all worker pods, over that of the job; "
-    "may be given several times, and a later one overrides an earlier one.",
+    help=(
+        "YAML file with a pod template for all worker pods; it overrides a job's "
+        "template. May be given several times; later ones override earlier ones."
+    ),
 )
 @click.option(
     "--worker-base",
     "worker_bases",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="The same, but below the template of the job, which may say otherwise.",
+    help=(
+        "YAML file with the default pod template; a job's template overrides it. May "
+        "be given several times."
+    ),
 )
 @click.option(
     "--worker-allow",
     multiple=True,
     metavar="FIELD",
-    help="Field that the pod template of a job may set besides those that give it nothing of the "
-    "node, for example hostPath; may be given several times.",
+    help=(
+        "Extra pod-template field that jobs may set, for example hostPath; may be "
+        "given several times."
+    ),
 )
 @click.option(
     "--worker-per-gpu",
     multiple=True,
     metavar="NAME=QUANTITY",
-    help="What a worker pod asks for besides for each of its GPUs, for example memory=64Gi; may be "
-    "given several times. A job may say otherwise.",
+    help=(
+        "Extra resource request of a worker pod for each of its GPUs, for example "
+        "memory=64Gi; may be given several times. A job's template overrides it."
+    ),
 )
 @click.option(
     "--worker-shm-per-gpu",
@@ -94,7 +105,7 @@ def operator() -> None:
     default="default",
     show_default=True,
     envvar="POD_NAMESPACE",
-    help="Namespace of the Lease that lets one operator work at a time.",
+    help="Namespace of the Lease by which one operator works at a time.",
 )
 @click.option(
     "--lease-name", default="heddle-operator", show_default=True, help="Name of that Lease."
@@ -118,7 +129,7 @@ def operator() -> None:
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="Form of each line of the log, and of the logs of workers whose job does not say.",
+    help="Format of log lines, also of the workers unless their job sets logFormat.",
 )
 @click.option(
     "--log-level",
@@ -146,7 +157,7 @@ def run(
 ) -> None:
     """Run the HeddleJobs of a cluster until this process is stopped.
 
-    The cluster is that of KUBECONFIG, or of the pod in which the operator runs.
+    The cluster is that of KUBECONFIG, else of the operator's pod, else of ~/.kube/config.
     """
     import asyncio
     import os

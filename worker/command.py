@@ -58,7 +58,7 @@ def _is_of_a_newer_operator() -> bool:
 @worker.command(cls=_AgentCommand)
 @click.option("--job", required=True, help="Name of the job.")
 @click.option("--pod", required=True, help="Name of this pod.")
-@click.option("--node", required=True, help="Name of the node it runs on.")
+@click.option("--node", required=True, help="Name of the pod's node.")
 @click.option("--gpus", required=True, type=click.IntRange(1), help="Number of GPUs of this pod.")
 @click.option(
     "--host",
@@ -104,14 +104,16 @@ def _is_of_a_newer_operator() -> bool:
 @click.option(
     "--peak-flops-s",
     type=click.FloatRange(0, min_open=True),
-    help="Operations per second that a rank of this machine can reach, for the MFU of GPU types "
-    "without a data sheet.",
+    help=(
+        "Peak operations per second of a rank on this machine, for the MFU of GPU "
+        "types without a data sheet."
+    ),
 )
 @click.option(
     "--log-format",
     type=click.Choice(FORMATS),
     default="text",
-    help="Form of each line of the log; each says job, pod, epoch and rank.",
+    help="Format of log lines; each has job, pod, epoch and rank.",
 )
 @click.option("--stuck-s", default=30.0, type=click.FloatRange(0, A_DAY_S), hidden=True)
 @click.option("--rank-entry", default="worker.rank.process:main", hidden=True)
@@ -197,7 +199,7 @@ def forkserver(control_fd: int, agent_pid: int) -> None:
     "--training",
     required=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="JSON file: what is trained (a TrainingSpec).",
+    help="JSON file with a TrainingSpec.",
 )
 @click.option("--steps", required=True, type=click.IntRange(1), help="Number of steps to train.")
 @click.option(

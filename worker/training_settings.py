@@ -90,7 +90,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class LossScale(Section):
-    """How fp16 scales its loss, so that small gradients are kept; a step that overflows halves it.
+    """Loss scale of fp16, which keeps small gradients; a step that overflows halves it.
 
     The summed gradient is divided by the scale, and a step that overflows is skipped.
     """
@@ -111,7 +111,7 @@ class LossScale(Section):
 
 
 class Schedule(Section):
-    """How the learning rate goes on after its warm-up.
+    """Learning rate after the warm-up.
 
     See `worker.engine.learning_rate`.
     """
@@ -119,18 +119,20 @@ class Schedule(Section):
     kind: Literal["constant", "cosine", "wsd"] = Field(
         default="constant",
         description=(
-            "constant stays at learningRate; cosine falls to minLearningRate along half a cosine; "
-            "wsd stays, and falls in a straight line at the end."
+            "constant stays at learningRate. cosine falls to minLearningRate along half a "
+            "cosine. wsd stays, then falls in a straight line at the end."
         ),
     )
     decay_steps: Count | None = Field(
         default=None,
         description=(
-            "Steps of the decay: of cosine from the end of the warm-up on, by default all that are "
-            "left; of wsd the last steps of the job."
+            "Number of steps of the decay. cosine decays from the end of the warm-up, by "
+            "default to the last step. wsd decays over the last steps of the job."
         ),
     )
-    min_learning_rate: NotNegative = Field(default=0.0, description="Where the decay ends.")
+    min_learning_rate: NotNegative = Field(
+        default=0.0, description="Learning rate at the end of the decay."
+    )
 
     def fault(self, learning_rate: float, warmup_steps: int, steps: int) -> str | None:
         """What is wrong with it in a job of so many steps, one sentence; None if nothing."""
@@ -184,11 +186,11 @@ class DataSpec(Frozen):
     )
     tokenizer: str | None = Field(
         default=None,
-        description="tokenizer.json, or a folder with one, that all pairs were made with",
+        description="tokenizer.json of all pairs, or a folder with one",
     )
     document_mask: bool = Field(
         default=False,
-        description="whether each document of a sample is computed as if it were alone",
+        description="compute each document of a sample as if it were alone",
     )
 
 
@@ -235,7 +237,9 @@ class Training(Section):
     epsilon: Positive = Field(default=1e-6, description="Adam's epsilon.")
     weight_decay: NotNegative = Field(
         default=0.0,
-        description=("Decay of AdamW; norms, biases and other tensors of one dimension have none."),
+        description=(
+            "Weight decay of AdamW. Norms, biases and other tensors of one dimension have none."
+        ),
     )
     gradient_clip: Positive = Field(
         default=1.0, description="Norm to which larger gradients are clipped."
@@ -243,16 +247,16 @@ class Training(Section):
     on_non_finite: OnNonFinite = Field(
         default="Stop",
         description=(
-            "Action at a loss or gradient norm that is not finite. Stop ends the job, with the "
-            "condition Diverged; Skip leaves the step's update out and trains on, and the "
+            "Action at a loss or gradient norm that is not finite. Stop ends the job with "
+            "the condition Diverged. Skip leaves out the step's update and trains on; the "
             "condition counts such steps."
         ),
     )
     evaluate_every: Count | None = Field(
         default=None,
         description=(
-            "Steps from one evaluation on the held-out part of the split to the next. The first "
-            "and the last model are evaluated too. Absent for none."
+            "Steps between evaluations on the held-out part of the split. The first and "
+            "the last model are evaluated too. Without it, nothing is evaluated."
         ),
     )
     evaluate_samples: Count | None = Field(
@@ -281,7 +285,9 @@ class TrainingSpec(Training):
     model: str = Field(description="name of the model")
     shape: dict[str, Any] | None = Field(
         default=None,
-        description="the model, as `ModelShape.to_json`; null: that of `config`, or of this name",
+        description=(
+            "the model, as `ModelShape.to_json`; null: the model of `config`, or of this name"
+        ),
     )
     data: DataSpec = Field(description="a prefix alone stands for a blend of one corpus")
     steps: Count
@@ -293,16 +299,17 @@ class TrainingSpec(Training):
         description="Hugging Face folder of the model, whose config.json must be `config`",
     )
     weights: str | None = Field(
-        default=None, description="folder of Hugging Face weights to start from, else by the seed"
+        default=None,
+        description="folder of Hugging Face weights to start from; null: the seed gives them",
     )
     output: str | None = Field(default=None, description="folder for the final weights")
     run: str | None = Field(
         default=None,
-        description="id of the run, in its output folder and its measurements; null: has none",
+        description="id of the run in its output folder and measurements; null for none",
     )
     verify: Verify = Field(
         default="Moved",
-        description="at a change, what was sent and received, or every copy of all of the state",
+        description="check at a change: data sent and received, or every copy of the whole state",
     )
 
     @field_serializer("verify", "on_non_finite", when_used="json")

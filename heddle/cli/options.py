@@ -103,7 +103,7 @@ def answer_options(picture: str) -> Decorator[Any]:
             "--profile",
             "profiles",
             type=A_FILE,
-            help="Folder of profiles, to use instead of those that come with Heddle.",
+            help="Folder of profiles, instead of Heddle's own.",
         ),
         output_option,
         click.option(
@@ -116,7 +116,7 @@ def answer_options(picture: str) -> Decorator[Any]:
 
 
 output_option = click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", help="What is printed."
+    "--output", type=click.Choice(["table", "json"]), default="table", help="Format of the output."
 )
 
 
@@ -141,7 +141,7 @@ effort_options = _together(  # how hard to look for a plan
     click.option(
         "--policy",
         type=A_FILE,
-        help="Folder of a trained policy.  [default: the model's, which comes with Heddle]",
+        help="Folder of a trained policy.  [default: Heddle's own for the model]",
     ),
     click.option(
         "--budget-s",
@@ -157,6 +157,6 @@ effort_options = _together(  # how hard to look for a plan
     click.option(
         "--threads",
         type=click.IntRange(1, MOST_THREADS),
-        help="Number of cores that a search of so many seconds uses.  [default: all, at most 4]",
+        help="Number of cores of a search with --budget-s.  [default: all, at most 4]",
     ),
 )

@@ -14,7 +14,7 @@ HELP = """Print the HeddleJob of a run of Megatron-LM or Megatron-DeepSpeed.
     heddle convert megatron --args-file pretrain.sh --deepspeed ds_config.json > job.yaml
     heddle convert megatron -- --num-layers 24 --hidden-size 2048 ...
 
-What has no counterpart is listed on standard error, with the reason.
+Arguments without a counterpart are listed on standard error, with the reason.
 """
 
 
@@ -43,8 +43,10 @@ def convert() -> None:
 @click.option(
     "--model-folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for the model's config.json, where no model that Heddle knows is the same.  "
-    "[default: NAME-model]",
+    help=(
+        "Folder for the model's config.json, if Heddle has no model of that shape.  "
+        "[default: NAME-model]"
+    ),
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def megatron(

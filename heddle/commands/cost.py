@@ -51,14 +51,18 @@ from planner.wording import counted
     "--placement/--no-placement",
     "placed",
     default=None,
-    help="Edges inside a node take the node's link, or count as crossing nodes.  "
-    "[default: the node's link, unless the plan says otherwise]",
+    help=(
+        "Count edges inside a node at the node's link, or as edges between nodes.  "
+        "[default: the node's link, unless the plan says otherwise]"
+    ),
 )
 @click.option(
     "--measured",
     metavar="FILE",
-    help="Compare with plans that were measured: a JSON list, or a plan a line, each with "
-    "`measured_s`; `-`: standard input.",
+    help=(
+        "File of measured plans to compare with: a JSON list, or one plan per line, "
+        "each with `measured_s`; `-`: standard input."
+    ),
 )
 @answer_options(picture="the plan's stages, their layers, and their load over time")
 def cost(
@@ -76,10 +80,10 @@ def cost(
 ) -> None:
     """Evaluate a plan by formula and by simulation, stage by stage.
 
-    PLAN.json is what `heddle plan --output json` prints, or written by hand (without `placement`
-    the planner places it); `-` reads it from standard input.  Edges between stages on one node take
-    the node's link, as `heddle plan` counts them, unless --no-placement is given or the plan says
-    `"edges": "nodes"`.  With --measured the error of each plan is printed, and their mean.
+    PLAN.json comes from `heddle plan --output json`, or is written by hand; `-` is standard input.
+    The planner places a plan without `placement`. Edges between stages on one node take the node's
+    link, as in `heddle plan`. --no-placement or `"edges": "nodes"` in the plan changes that. With
+    --measured the error of each plan is printed, and their mean.
     """
     if measured is not None:
         _print_measured(measured, profiles, output)

@@ -32,7 +32,7 @@ def data() -> None:
     help="Prefix of the files to write, PREFIX.bin and PREFIX.idx; an older pair is replaced.",
 )
 @click.option(
-    "--max-bytes", type=click.IntRange(1), help="Stop after so many bytes of text.  [default: all]"
+    "--max-bytes", type=click.IntRange(1), help="Most bytes of text to read.  [default: all]"
 )
 @click.option(
     "--tokenizer",
@@ -43,22 +43,28 @@ def data() -> None:
 @click.option(
     "--eod",
     metavar="TOKEN",
-    help="Token behind each document; `none` puts none there.  [default: the tokenizer's]",
+    help="Token after each document, or `none`.  [default: the tokenizer's]",
 )
 @click.option(
     "--text-key",
     help="Key of the text in .jsonl and .parquet records.  [default: text]",
 )
-@click.option("--prompt-key", help="Key of the prompt in records that are pairs; it is not learnt.")
+@click.option(
+    "--prompt-key", help="Key of the prompt in records that are pairs. The prompt is not learnt."
+)
 @click.option("--completion-key", help="Key of the completion in records that are pairs.")
 @click.option(
-    "--processes", type=click.IntRange(1), help="Processes that read.  [default: one a core]"
+    "--processes",
+    type=click.IntRange(1),
+    help="Number of reading processes.  [default: one per core]",
 )
 @click.option(
     "--cache",
     type=click.Path(file_okay=False),
-    help="Folder of data sets: one of the same input and settings is taken from there, and this "
-    "one kept.  [default: none]",
+    help=(
+        "Folder of kept data sets. A data set of the same input and settings is "
+        "reused; a new one is kept.  [default: none]"
+    ),
 )
 def prepare(
     inputs: tuple[str, ...],
@@ -75,8 +81,8 @@ def prepare(
 ) -> None:
     """Make a Megatron data set, a .bin and an .idx file, from text.
 
-    The same input gives the same bytes whatever the number of processes. A command that was
-    stopped or killed goes on where it was when it is run again.
+    The same input gives the same bytes for any number of processes. Run a stopped or killed
+    command again, and it resumes.
     """
     import sysconfig
 
@@ -114,14 +120,14 @@ def prepare(
 @click.option(
     "--tokenizer",
     type=click.Path(),
-    help="tokenizer.json that the documents are decoded with, or a folder with it.",
+    help="tokenizer.json that decodes the documents, or a folder with it.",
 )
 @click.option(
     "--documents",
     default=3,
     show_default=True,
     type=click.IntRange(0, 1000),
-    help="Documents whose beginnings are shown.",
+    help="Number of documents to show the beginning of.",
 )
 @click.option(
     "--output",
@@ -129,7 +135,7 @@ def prepare(
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="Form of the output.",
+    help="Format of the output.",
 )
 def show(prefix: str, tokenizer: str | None, documents: int, form: str) -> None:
     """Show what is in the data set PREFIX.bin and PREFIX.idx."""

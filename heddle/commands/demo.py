@@ -29,7 +29,7 @@ NARROW = 80  # columns below which the live view does not fit
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="What is printed; json: one JSON object, with every number of the run.",
+    help="Format of the output; json prints one object with every number of the run.",
 )
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option(

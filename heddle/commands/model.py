@@ -10,11 +10,11 @@ import click
 @click.command()
 @click.argument("entry_point")
 def model(entry_point: str) -> None:
-    """Print the config.json of a model of your own.
+    """Print the config.json of your own model.
 
     ENTRY_POINT is module:function, found in the working folder or on PYTHONPATH.
 
-    On a cluster, put it into the ConfigMap that spec.model.configRef names.
+    On a cluster, put the output into the ConfigMap of spec.model.configRef.
     """
     from worker.model.describe import describe
 

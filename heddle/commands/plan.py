@@ -49,14 +49,14 @@ from planner.wording import counted, did_you_mean
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
 
-Say what there is, as text (TYPE=NODESxGPUS) or as a file with one node per row:
+Give the GPUs as text (TYPE=NODESxGPUS) or as a file with one node per row:
 
     heddle plan --composition demo-fast=1x2+1x3
     heddle plan --model llama3-8b --composition h100=4x8,a100-40=4x4+2x1
     heddle plan --nodes nodes.yaml --min-holders 2 --output json
 
-Give the running plan with --current, and the answer is never worse and moves few bytes.
-docs/planner.md tells all options by example.
+With --current the answer is never worse than the running plan, and moves few bytes.
+docs/planner.md shows all options by example.
 """
 SEARCHES: tuple[Method, ...] = ("auto", "search", "columns")  # what a budget ends
 METHODS = [name for name in get_args(Method) if name != "random"]  # that one is for measuring
@@ -109,8 +109,10 @@ SETTINGS = (
 @click.option(
     "--recompute",
     type=click.Choice(RECOMPUTATIONS),
-    help="What the backward pass computes again; auto chooses for each stage.  "
-    "[default: the model's]",
+    help=(
+        "Activations that the backward pass recomputes; auto chooses for each stage.  "
+        "[default: the model's]"
+    ),
 )
 @click.option("--sequence-parallel", is_flag=True, help="Use Megatron's sequence parallelism.")
 @click.option("--no-ep", is_flag=True, help="Do not use expert parallelism.")
@@ -118,7 +120,7 @@ SETTINGS = (
     "--objective",
     type=click.Choice(get_args(Objective)),
     default="throughput",
-    help="What the best plan has: most samples per second, or least money per sample.",
+    help="Objective: most samples per second, or least money per sample.",
 )
 @click.option(
     "--prices", type=A_FILE, help="YAML or JSON file with the money per GPU-hour of each GPU type."
@@ -127,19 +129,19 @@ SETTINGS = (
     "--min-throughput", type=ABOVE_0, help="Least throughput of the plan, in samples per second."
 )
 @click.option(
-    "--max-price", type=Finite(0), help="Most money that the nodes of the plan may cost, per hour."
+    "--max-price", type=Finite(0), help="Highest cost of the plan's nodes, in money per hour."
 )
 @click.option(
     "--max-gpus",
     multiple=True,
     metavar="N or TYPE=N",
-    help="Most GPUs of the plan, in all or of a GPU type; may be given several times.",
+    help=("Most GPUs of the plan, in total or of a GPU type; may be given several times."),
 )
 @click.option(
     "--method",
     type=click.Choice(METHODS),
     default="auto",
-    help="How plans are searched; docs/planner.md describes the methods.",
+    help="Search method; docs/planner.md describes each.",
 )
 @effort_options
 @click.option(
@@ -156,9 +158,13 @@ SETTINGS = (
     "--min-holders",
     type=AT_LEAST_1,
     default=1,
-    help="Number of nodes on which each piece of the state is to live; a note says if it cannot.",
+    help=(
+        "Number of nodes that hold each piece of the state. A note says where that is impossible."
+    ),
 )
-@click.option("--current", metavar="PLAN.json", help="Plan that runs now; `-`: standard input.")
+@click.option(
+    "--current", metavar="PLAN.json", help="File with the running plan; `-`: standard input."
+)
 @click.option(
     "--exclude",
     multiple=True,
@@ -169,7 +175,7 @@ SETTINGS = (
     "--marginal",
     "wants_marginal",
     is_flag=True,
-    help="Also say how much throughput one more node of each type adds.",
+    help="Report the throughput that one more node of each type adds.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of the search.")
 @answer_options(picture="the plan's stages, their layers, and their load over time")
@@ -183,7 +189,7 @@ SETTINGS = (
     type=str,
     nargs=2,
     metavar="A.json B.json",
-    help="Say what changes from plan A to plan B, and search nothing.",
+    help="Compare plan A with plan B, and search nothing.",
 )
 def plan(
     text: str | None,

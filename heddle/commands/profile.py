@@ -31,9 +31,7 @@ from worker.errors import WorkerError
 @click.option(
     "--model", default="tiny-llama", show_default=True, help="Name of a LLaMA-like model."
 )
-@click.option(
-    "--gpu-type", required=False, help="GPU type of this machine, as its nodes are labelled."
-)
+@click.option("--gpu-type", required=False, help="GPU type of this machine, as in its node label.")
 @click.option(
     "--tp", default="1", show_default=True, help="TP degrees to measure, for example 1,2,4."
 )
@@ -61,14 +59,14 @@ from worker.errors import WorkerError
     default=10,
     show_default=True,
     type=click.IntRange(1),
-    help="Number of measurements, of which the smallest counts.",
+    help="Number of measurements; the smallest counts.",
 )
 @click.option(
     "--output-folder",
     type=click.Path(path_type=Path),
     default=Path("measured-profiles"),
     show_default=True,
-    help="Folder to write profiles to; `heddle cost --profile FOLDER` reads it.",
+    help="Folder for the profiles; `heddle cost --profile FOLDER` reads it.",
 )
 @click.pass_context
 def profile(
@@ -186,8 +184,9 @@ def links(
 ) -> None:
     """Measure messages and all-reduces within or between nodes.
 
-    If a launcher starts one process on each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each
-    node is measured with the next one of its link domain; otherwise the devices of this node.
+    Without a launcher, the devices of this node are measured. If a launcher starts one process on
+    each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each node is measured with the next node
+    of its link domain.
     """
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node

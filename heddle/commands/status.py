@@ -46,7 +46,7 @@ STATUS_HELP = """Show all jobs, or everything about one job.
     type=click.Choice(("table", "json")),
     default="table",
     show_default=True,
-    help="What is printed; json: the HeddleJob objects, for programs.",
+    help="Format of the output; json prints the HeddleJob objects, for programs.",
 )
 def status(
     job: str | None, namespace: str | None, all_namespaces: bool, shows_plan: bool, output: str
@@ -81,7 +81,7 @@ def status(
 def logs(job: str, namespace: str | None, tail: int | None) -> None:
     """Show the logs of all ranks of a job; the first traceback comes first.
 
-    Pods of a job that has ended stay until the job is deleted, and so do their logs.
+    Pods and logs of an ended job stay until the job is deleted.
     """
     from heddle.cli.pod_logs import lines_of, ordered
     from heddle_operator.apis.errors import OperatorError

@@ -29,7 +29,7 @@ file_option = click.Path(path_type=Path)
 
 @click.command()
 @click.argument("job", type=click.Path(path_type=Path))
-@click.option("--check", is_flag=True, help="Say all that is wrong with the job, and run nothing.")
+@click.option("--check", is_flag=True, help="Report every mistake in the job and run nothing.")
 @click.option(
     "--ranks",
     type=click.IntRange(1, MOST_RANKS),
@@ -38,8 +38,11 @@ file_option = click.Path(path_type=Path)
 @click.option(
     "--nodes",
     type=file_option,
-    help="YAML file: a list of nodes with name, type, gpus. Type cpu is this machine's processor; "
-    "any other type is emulated: its ranks wait until their modelled time has passed.",
+    help=(
+        "YAML file: a list of nodes with name, type, gpus. Type cpu is this machine's "
+        "processor. Ranks of any other type are emulated: they wait until their "
+        "modelled time has passed."
+    ),
 )
 @click.option(
     "--script",
@@ -49,8 +52,10 @@ file_option = click.Path(path_type=Path)
 @click.option(
     "--plan",
     type=file_option,
-    help="JSON file that `heddle plan --output json` prints: the job trains with this plan, in "
-    "mode Manual.  [default: the planner chooses]",
+    help=(
+        "JSON file from `heddle plan --output json`; the job trains with this plan, "
+        "in mode Manual.  [default: the planner chooses]"
+    ),
 )
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
@@ -59,7 +64,7 @@ file_option = click.Path(path_type=Path)
     type=click.Choice(("text", "json")),
     default="text",
     show_default=True,
-    help="What is printed; json: one JSON object, with every number of the run.",
+    help="Format of the output; json prints one object with every number of the run.",
 )
 @click.option(
     "--output-path",
@@ -69,27 +74,31 @@ file_option = click.Path(path_type=Path)
 @click.option(
     "--fresh",
     is_flag=True,
-    help="Remove what an earlier run left in the output folder: its measurements, logs and "
-    "weights, and no other file.",
+    help=(
+        "Remove measurements, logs and weights of an earlier run from the output "
+        "folder, and no other file."
+    ),
 )
 @click.option(
     "--device",
     type=click.Choice(("cpu", "cuda")),
     default="cpu",
     show_default=True,
-    help="Where the ranks train.",
+    help="Device of the ranks.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(("text", "json")),
-    help="Form of the ranks' logs in the output folder.  [default: as the job says, else text]",
+    help=(
+        "Format of the ranks' logs in the output folder.  [default: the job's logFormat, else text]"
+    ),
 )
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
     default=1,
     show_default=True,
-    help="Seed of the search for plans; that of the training is in the job.",
+    help="Seed of the search for plans; the job holds the seed of the training.",
 )
 def train(
     job: Path,
@@ -109,9 +118,9 @@ def train(
 ) -> None:
     """Train a HeddleJob on this machine.
 
-    JOB is the YAML file that `kubectl apply` takes as well. The ranks are processes of this
-    machine; its processor is measured at the first use with a model. Exit status: 0 all steps are
-    trained, 1 the job failed, 2 the input is wrong, 130 it was ended by Ctrl-C.
+    JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
+    processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
+    job failed, 2 the input is wrong, 130 Ctrl-C ended it.
     """
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")

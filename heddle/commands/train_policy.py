@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TRAIN_HELP = """Train the policy that plans for a model; no GPU is needed.
 
-It learns on generated compositions and plans others, in minutes:
+It learns on generated compositions in minutes, and plans for others:
 
 \b
     heddle train-policy --model llama3-8b
@@ -36,7 +36,7 @@ It learns on generated compositions and plans others, in minutes:
     heddle train-policy --model tiny-llama --out mine --groups 500
     heddle plan --model tiny-llama --composition demo-fast=2x4 --policy mine
 
-docs/policy.md says how it learns.
+docs/policy.md describes the training.
 """
 SEED = click.IntRange(0, 2**31, max_open=True)
 FIGURES = ("mean", "worst")  # of the evaluation
@@ -47,14 +47,14 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.command("train-policy", help=TRAIN_HELP, context_settings=SHOWN)
 @click.option("--model", required=True, help=MODEL_HELP)
 @click.option(
-    "--types", help="GPU types to train for, joined by commas.  [default: those of the paper]"
+    "--types", help="GPU types to train for, joined by commas.  [default: the paper's types]"
 )
 @click.option(
     "--groups",
     type=AT_LEAST_1,
     help="Number of groups of 16 rollouts to train on.  [default: 10000]",
 )
-@click.option("--seed", default=0, type=SEED, help="Seed of everything that is drawn at random.")
+@click.option("--seed", default=0, type=SEED, help="Seed of all random draws.")
 @click.option(
     "--compositions", type=AT_LEAST_1, help="Number of compositions to train on.  [default: 1128]"
 )
@@ -66,15 +66,15 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder that the policy is written to.  [default: policy-NAME in the current folder]",
+    help="Folder for the policy.  [default: policy-NAME in the current folder]",
 )
-@click.option("--overwrite", is_flag=True, help="Write to the folder although it holds files.")
-@click.option("--resume", is_flag=True, help="Go on where a training that was killed has stopped.")
+@click.option("--overwrite", is_flag=True, help="Write to the folder even if it holds files.")
+@click.option("--resume", is_flag=True, help="Resume a training that was killed.")
 @click.option(
     "--keep-every-s",
     default=15.0,
     type=Finite(0),
-    help="Seconds from one state of the training on disk to the next.",
+    help="Seconds between states of the training on disk.",
 )
 @output_option
 def train_policy(

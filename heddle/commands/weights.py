@@ -42,7 +42,7 @@ def weights() -> None:
 @click.option(
     "--dtype",
     type=click.Choice(list(PRECISIONS)),
-    help="Precision of the exported weights.  [default: that of RUN]",
+    help="Precision of the exported weights.  [default: RUN's]",
 )
 @click.option(
     "--max-shard-mb",
@@ -91,15 +91,15 @@ def export(
 
 
 @weights.command(
-    short_help="Say whether a job can start from these weights.", context_settings=SHOWN
+    short_help="Check whether a job can start from these weights.", context_settings=SHOWN
 )
 @click.argument("folder", type=A_FILE)
 @output_option
 def check(folder: Path, output: str) -> None:
-    """Say whether a job can start from the weights in FOLDER.
+    """Check whether a job can start from the weights in FOLDER.
 
-    All numbers are read: the model must be one that is trained, names, shapes and types must fit,
-    and each number must be finite.
+    The model must be trainable, names, shapes and types must fit, and each number must be finite.
+    All numbers are read.
     """
     from worker.trainable import why_untrainable
     from worker.weights.hugging_face.reading import WeightsFolder

@@ -23,47 +23,49 @@ class BlendPart(Section):
 
     path: PathText = Field(description="Prefix of a pair, or text.")
     weight: Positive = Field(
-        description="Its share of the samples, relative to the weights of the others; exact."
+        description="Share of the samples, relative to the other weights; exact."
     )
 
 
 class Data(Section):
-    """What the job is trained on; give exactly one of builtin, path and blend."""
+    """Training data; give exactly one of builtin, path and blend."""
 
     builtin: Literal["text"] | None = Field(
         default=None,
-        description="A text that every image has: the sources of Python's standard library.",
+        description="Text that every image holds: the sources of Python's standard library.",
     )
     path: PathText | None = Field(
         default=None,
         description=(
-            "Prefix of a Megatron .bin/.idx pair on a volume of the pod template; `heddle data "
-            "prepare` makes one. Or text (.txt, .md, .rst, .py, .jsonl, .ndjson, .parquet, or a "
-            "folder, which ends in /), of which each pod makes a pair with the tokenizer."
+            "Prefix of a Megatron .bin/.idx pair on a volume of the pod template; `heddle "
+            "data prepare` makes one. Text works too: .txt, .md, .rst, .py, .jsonl, "
+            ".ndjson, .parquet, or a folder, which ends in /. Each pod turns text into a "
+            "pair with the tokenizer."
         ),
     )
     blend: Annotated[tuple[BlendPart, ...], Field(min_length=1, max_length=1000)] | None = Field(
-        default=None, description="Several pairs, each with its share of the samples."
+        default=None, description="Several corpora, each with its share of the samples."
     )
     tokenizer: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = Field(
         default=None,
         description=(
-            "tokenizer.json of the tokenizers library, or a folder with one, on a volume of the "
-            "pod template. Texts become tokens by it, and pairs must have been made with it."
+            "tokenizer.json of the tokenizers library, or a folder with one, on a volume "
+            "of the pod template. It turns text into tokens; pairs must have been made "
+            "with it."
         ),
     )
     split: Split = Field(
         default=(1.0, 0.0, 0.0),
         description=(
-            "Shares of the documents of each pair for training, for held-out evaluation and for a "
-            "final test that training never reads."
+            "Shares of each pair's documents for training, held-out evaluation and a "
+            "final test. Training never reads the test part."
         ),
     )
     document_mask: bool = Field(
         default=False,
         description=(
-            "Whether each document of a sample is computed as if it were alone. Attention does not "
-            "cross documents, positions begin anew, and the first token is no label."
+            "Compute each document of a sample as if it were alone. Attention stays "
+            "within the document, positions restart, and the first token is no label."
         ),
     )
 

@@ -35,7 +35,7 @@ DOWNLOAD = (
 
 
 class Model(Section):
-    """Which model is trained; give exactly one of name, path and entryPoint."""
+    """Model to train; give exactly one of name, path and entryPoint."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = Field(
         default=None, description="Name of a model that Heddle knows, for example tiny-llama."
@@ -50,8 +50,8 @@ class Model(Section):
     config_ref: Annotated[ConfigMapName, Field(json_schema_extra={"minLength": 1})] | None = Field(
         default=None,
         description=(
-            "Name of a ConfigMap of the same namespace with the model's config.json under that "
-            "key: the folder's, or the one that `heddle model` prints of the entry point."
+            "Name of a ConfigMap in the job's namespace. Its key config.json holds the "
+            "folder's config.json, or the output of `heddle model` for the entry point."
         ),
     )
     init: Annotated[Literal["Weights", "Seed"], OldSpelling()] | None = Field(
@@ -63,8 +63,8 @@ class Model(Section):
     entry_point: Annotated[str, StringConstraints(min_length=3, max_length=200)] | None = Field(
         default=None,
         description=(
-            "module:function that gives layers and loss of a model of your own, where ranks find "
-            "it (PYTHONPATH)."
+            "module:function that returns the layers and the loss of your own model. It "
+            "must be on the PYTHONPATH of the ranks."
         ),
     )
 

@@ -31,7 +31,7 @@ TypeName = Annotated[str, StringConstraints(max_length=100)]
 
 
 class Output(Section):
-    """Where the final weights go."""
+    """Destination of the final weights."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = Field(
         description="Folder on a volume of the pod template; the safetensors files go there."
@@ -39,7 +39,7 @@ class Output(Section):
 
 
 class PlannerSpec(Section):
-    """How plans are searched."""
+    """Search for plans."""
 
     method: Literal["auto"] | None = Field(
         default=None, description="Deprecated: it does nothing; leave it out."
@@ -53,15 +53,16 @@ class PlannerSpec(Section):
     recompute: Recompute = Field(
         default="none",
         description=(
-            "What the backward pass computes again instead of keeping it. selective: the attention "
-            "core; full: whole blocks; auto: what is best for each stage."
+            "Activations that the backward pass recomputes instead of storing. selective: "
+            "the attention core; full: whole blocks; auto: the best choice for each "
+            "stage."
         ),
     )
     zero: Literal[0] = Field(default=0, description="Stage of ZeRO; only 0 is supported yet.")
 
 
 class GpuTypes(Section):
-    """Which GPU types the job may use."""
+    """GPU types that the job may use."""
 
     allow: Annotated[tuple[TypeName, ...], Field(max_length=MOST_TYPES)] = Field(
         default=(), description="Names of profiled types; an empty list allows all."
@@ -69,21 +70,21 @@ class GpuTypes(Section):
 
 
 class Elastic(Section):
-    """How the job follows the cluster."""
+    """Reaction of the job to changes of the cluster."""
 
     mode: Mode = Field(
         default="Auto",
         description=(
-            "Auto moves where it pays. Recommend says what it would do, and does not move. Manual "
-            "moves to the plan of planRef only. In every mode the job leaves GPUs that are lost or "
-            "about to be."
+            "Auto moves where it pays. Recommend reports a better plan and stays. Manual "
+            "moves to the plan of planRef only. In every mode the job leaves GPUs that "
+            "are lost or about to be lost."
         ),
     )
     min_gpus: Count = Field(
-        default=1, alias="minGPUs", description="With fewer GPUs the job waits."
+        default=1, alias="minGPUs", description="Least number of GPUs; with fewer the job waits."
     )
     max_gpus: Count | None = Field(
-        default=None, alias="maxGPUs", description="The job never uses more GPUs than this."
+        default=None, alias="maxGPUs", description="Largest number of GPUs that the job uses."
     )
     gpu_types: GpuTypes = GpuTypes()
     min_holders: Count = Field(
@@ -101,35 +102,36 @@ class Elastic(Section):
     cooldown_seconds: NotNegative = Field(
         default=30.0,
         description=(
-            "Seconds between two moves that nothing forces; idle GPUs are released after as many."
+            "Seconds between two voluntary moves. Idle GPUs are released after the same time."
         ),
     )
     peer_timeout_seconds: Annotated[float, Field(ge=2, le=300)] = Field(
         default=10.0,
         description=(
-            "A pod that does not answer, or a rank that sends no heartbeat, for so long is lost, "
-            "and the job goes on without it. A slow one sends heartbeats, and the job waits for it."
+            "Seconds after which a pod that does not answer, or a rank without "
+            "heartbeats, is lost. The job goes on without it. A slow rank sends "
+            "heartbeats, and the job waits for it."
         ),
     )
     verify: Verify = Field(
         default="Moved",
         description=(
-            "Check at a change of plan. Moved: all that was sent and received; Full: every copy of "
-            "all of the state, whose time grows with the state."
+            "Check at a change of plan. Moved: all data sent and received. Full: every "
+            "copy of the whole state; its time grows with the state."
         ),
     )
     leave_on_cordon: bool = Field(
         default=False,
         description=(
-            "Whether a cordon is a notice: the job leaves the node. Otherwise it only starts no "
-            "new pods there, and leaves when a drain evicts its pods."
+            "Treat a cordon as a notice: the job leaves the node. If false, the job "
+            "starts no new pods there, and leaves when a drain evicts its pods."
         ),
     )
     yield_to_autoscaler: bool = Field(
         default=False,
         description=(
-            "Whether a pod may be evicted, one at a time, while a plan without its node is known. "
-            "Whoever wants the node back (Karpenter, a descheduler) asks by an eviction. The job "
+            "Allow the eviction of one pod at a time while a plan without its node is "
+            "known. Karpenter or a descheduler asks for the node by an eviction. The job "
             "keeps at least minGPUs."
         ),
     )
@@ -145,25 +147,26 @@ class Elastic(Section):
 
 
 class WorkerTemplate(Section):
-    """The worker pods: a template that is merged into them, and how they log."""
+    """The worker pods: their template and the format of their logs."""
 
     template: Mapping[str, Any] = Field(
         default={},
         description=(
-            "A pod template that is merged into the worker pods. The container worker is Heddle's "
-            "own (image, command, env, volumeMounts, resources); its args are added to the "
-            "agent's. docs/security.md lists the fields that it may hold."
+            "Pod template that is merged into the worker pods. Its container worker is "
+            "merged into Heddle's container (image, command, env, volumeMounts, "
+            "resources). Its args follow the agent's. docs/security.md lists the allowed "
+            "fields."
         ),
     )
     log_format: Format | None = Field(
         default=None,
-        description="Form of each line of the workers' logs; by default that of the operator.",
+        description="Format of the workers' log lines; by default the operator's.",
         json_schema_extra=NULLABLE,
     )
 
 
 class JobSpec(Section):
-    """What the user wants."""
+    """Desired state of the job; the user writes it."""
 
     model: Model
     data: Data
@@ -175,8 +178,8 @@ class JobSpec(Section):
     plan_ref: ConfigMapName | None = Field(
         default=None,
         description=(
-            "Mode Manual: name of a ConfigMap of the same namespace, with a plan under the key "
-            "plan.json."
+            "Plan of mode Manual: name of a ConfigMap in the job's namespace, with the "
+            "plan under the key plan.json."
         ),
         json_schema_extra=NULLABLE,
     )
@@ -187,25 +190,26 @@ class JobSpec(Section):
     deadline_seconds: Count | None = Field(
         default=None,
         description=(
-            "Seconds after the creation of the job at which it fails (DeadlineExceeded) if it is "
-            "not complete. Without it, the job waits and tries for ever."
+            "Seconds from the creation of the job to its deadline. A job that is not "
+            "complete by then fails (DeadlineExceeded). Without it, the job waits and "
+            "retries for ever."
         ),
         json_schema_extra=NULLABLE,
     )
     backoff_limit: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
         description=(
-            "Number of attempts to start or to recover that may fail in a row; at one more the job "
-            "fails (BackoffLimitExceeded). A job that trains never fails for it. Without it, the "
-            "job tries for ever."
+            "Largest number of failed attempts in a row to start or to recover. One more "
+            "fails the job (BackoffLimitExceeded). A job that trains never fails by it. "
+            "Without it, the job retries for ever."
         ),
         json_schema_extra=NULLABLE,
     )
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
         description=(
-            "Seconds after the end of the job at which it is deleted, with all that it owns. "
-            "Without it, the job stays. Its files under output.path always stay."
+            "Seconds from the end of the job to its deletion, with all objects that it "
+            "owns. Without it, the job stays. Its files under output.path always stay."
         ),
         json_schema_extra=NULLABLE,
     )

@@ -20,38 +20,39 @@ Bytes = Annotated[int, Field(json_schema_extra={"format": "int64"})]
 class PlanStatus(Section):
     """The plan that trains."""
 
-    digest: str | None = Field(default=None, description="Digest that names it.")
+    digest: str | None = Field(default=None, description="Digest of the plan.")
     summary: str | None = Field(
         default=None,
         description=(
-            "Its templates: replicas x [GPU type, TP, layers of each stage], micro-batch."
+            "Templates of the plan: replicas x [GPU type, TP, layers of each stage], micro-batch."
         ),
     )
     reason: str | None = Field(
-        default=None, description="Why it was adopted: start, join, drain or loss."
+        default=None, description="Reason for its adoption: start, join, drain or loss."
     )
     cause: str | None = Field(
         default=None,
         description=(
-            "What forced the job off the plan before, in one word such as NodeLeaving or MaxGPUs."
+            "Cause that forced the job off the plan before, in one word such as "
+            "NodeLeaving or MaxGPUs."
         ),
     )
-    templates: int | None = Field(default=None, description="Number of its templates.")
-    pipelines: int | None = Field(default=None, description="Number of its pipelines.")
+    templates: int | None = Field(default=None, description="Number of templates of the plan.")
+    pipelines: int | None = Field(default=None, description="Number of pipelines of the plan.")
     predicted_samples_per_second: float | None = Field(
         default=None, description="Throughput that the planner's cost model predicts."
     )
     predicted_memory_bytes: Bytes | None = Field(
         default=None,
         description=(
-            "Most bytes that a GPU of the plan is to hold, by the planner; a process holds Python "
-            "and torch besides."
+            "Predicted peak memory of the fullest GPU, in bytes. The process needs memory "
+            "for Python and torch besides."
         ),
     )
 
 
 class HoldersStatus(Section):
-    """How safe the state is."""
+    """Number of nodes that hold the state."""
 
     min_nodes: int | None = Field(
         default=None, description="Least number of nodes that hold a piece of the state."
@@ -62,7 +63,7 @@ class HoldersStatus(Section):
 
 
 class ProgressStatus(Section):
-    """How far the training is."""
+    """Progress of the training."""
 
     step: int | None = Field(default=None, description="Completed steps.")
     steps: int | None = Field(default=None, description="Steps after which the job is complete.")
@@ -76,14 +77,11 @@ class ProgressStatus(Section):
         ),
     )
     held_out_step: int | None = Field(
-        default=None, description="Completed steps of the model that was evaluated then."
+        default=None, description="Completed steps at that evaluation."
     )
     skipped_steps: int | None = Field(
         default=None,
-        description=(
-            "Steps whose loss or gradient norm was not finite; onNonFinite says what became of "
-            "them."
-        ),
+        description=("Steps with a loss or gradient norm that was not finite; see onNonFinite."),
     )
     step_seconds: float | None = Field(default=None, description="Duration of the newest step.")
     gradient_norm: float | None = Field(
@@ -96,31 +94,33 @@ class ProgressStatus(Section):
         default=None, description="Loss scale of the newest step; 1 without scaling."
     )
     tokens_per_second: float | None = Field(
-        default=None, description="Tokens of a second in the newest step."
+        default=None, description="Tokens per second in the newest step."
     )
     mfu: float | None = Field(
         default=None,
         description=(
-            "Share of the peak arithmetic of the plan's GPUs that the model used in the newest "
-            "step."
+            "Model FLOPs utilisation of the newest step: share of the peak arithmetic of "
+            "the plan's GPUs."
         ),
     )
     memory_bytes: Bytes | None = Field(
-        default=None, description="The most that a rank of the plan has held so far."
+        default=None, description="Peak memory of a rank of the plan so far, in bytes."
     )
 
 
 class ReconfigurationStatus(Section):
     """The newest change of plan."""
 
-    epoch: int | None = Field(default=None, description="Epoch that the change led to.")
-    reason: str | None = Field(default=None, description="join, drain or loss.")
+    epoch: int | None = Field(default=None, description="Epoch after the change.")
+    reason: str | None = Field(
+        default=None, description="Reason for the change: join, drain or loss."
+    )
     stall_seconds: float | None = Field(
         default=None,
         description=(
-            "From the end of the last old step to the start of the first new one, by the clock of "
-            "a rank that trains before and after; of a loss the silence before it was noticed "
-            "counts."
+            "Seconds from the end of the last old step to the start of the first new one. "
+            "The clock is that of a rank that trains before and after. After a loss, the "
+            "silence before its detection counts."
         ),
     )
     bytes_moved: Bytes | None = Field(
@@ -129,9 +129,9 @@ class ReconfigurationStatus(Section):
     parts: Mapping[str, float] | None = Field(
         default=None,
         description=(
-            "The stall by part, in seconds: detect_s, agree_s, plan_s, prepare_s, drain_s, "
-            "transfer_s, verify_s, vote_s, flip_s. Of a loss detect_s is all of the silence until "
-            "the survivors halted."
+            "Parts of the stall in seconds: detect_s, agree_s, plan_s, prepare_s, "
+            "drain_s, transfer_s, verify_s, vote_s, flip_s. After a loss, detect_s is the "
+            "whole silence until the survivors halted."
         ),
     )
 
@@ -142,21 +142,21 @@ class ConditionStatus(Section):
     type: Annotated[str, StringConstraints(max_length=316)] = Field(
         description="Name of the condition."
     )
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    status: Literal["True", "False", "Unknown"] = Field(description="True, False or Unknown.")
     reason: Annotated[str, StringConstraints(max_length=1024)] = Field(
-        description="Why, in one word."
+        description="Reason for the status, in one word."
     )
     message: Annotated[str, StringConstraints(max_length=32768)] = Field(
-        description="Why, in a sentence."
+        description="Reason for the status, in a sentence."
     )
     observed_generation: int | None = Field(
         default=None, description="Generation of the spec that this is about."
     )
-    last_transition_time: datetime = Field(description="When the status last changed.")
+    last_transition_time: datetime = Field(description="Time of the last change of the status.")
 
 
 class JobStatus(Section):
-    """What the operator sees; only the operator writes it."""
+    """Observed state of the job; only the operator writes it."""
 
     observed_generation: int | None = Field(
         default=None, description="Generation of the spec that this is about."
@@ -164,18 +164,18 @@ class JobStatus(Section):
     phase: str | None = Field(
         default=None,
         description=(
-            "Pending, Planning, Preparing, Switching, Running, Recovering, Saving (all steps are "
-            "trained, the final weights are written), Complete, Failed or Invalid; for people "
-            "(tools read the conditions)."
+            "Pending, Planning, Preparing, Switching, Running, Recovering, Saving, "
+            "Complete, Failed or Invalid. In Saving all steps are trained and the final "
+            "weights are written. People read the phase; tools read the conditions."
         ),
     )
-    message: str | None = Field(default=None, description="Why the job is in this phase.")
+    message: str | None = Field(default=None, description="Reason for the phase, in a sentence.")
     epoch: int | None = Field(
         default=None,
         description=("Number of the epoch that trains; it grows with each adopted plan."),
     )
     active_gpus: int | None = Field(
-        default=None, alias="activeGPUs", description="GPUs of that plan."
+        default=None, alias="activeGPUs", description="GPUs of the plan that trains."
     )
     usable_gpus: int | None = Field(
         default=None,
@@ -183,17 +183,19 @@ class JobStatus(Section):
         description="GPUs that the job may use now beside other jobs.",
     )
     granted_gpus: int | None = Field(
-        default=None, alias="grantedGPUs", description="GPUs that its pods hold."
+        default=None, alias="grantedGPUs", description="GPUs that the job's pods hold."
     )
     nodes: tuple[str, ...] | None = Field(
-        default=None, description="Nodes of that plan; of many the first ones."
+        default=None, description="Nodes of the plan that trains; a long list is cut."
     )
-    node_count: int | None = Field(default=None, description="Number of nodes of that plan.")
+    node_count: int | None = Field(
+        default=None, description="Number of nodes of the plan that trains."
+    )
     plan: PlanStatus | None = None
     type_speeds: Mapping[str, float] | None = Field(
         default=None,
         description=(
-            "Speed by GPU type that differs from its profile, as the ranks measured: 0.5 takes "
+            "Measured speed of each GPU type that differs from its profile; 0.5 takes "
             "twice as long."
         ),
     )
@@ -203,8 +205,8 @@ class JobStatus(Section):
     conditions: tuple[ConditionStatus, ...] | None = Field(
         default=None,
         description=(
-            "Accepted, Planned, Running, Reconfiguring, Degraded, NodesLeftOut, DrainBlocked, "
-            "Diverged, Complete, Failed."
+            "Conditions of the job: Accepted, Planned, Running, Reconfiguring, Degraded, "
+            "NodesLeftOut, DrainBlocked, Diverged, Complete, Failed."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

@@ -42,13 +42,15 @@ class Settings(BaseModel):
     peer_timeout_s: float = Field(default=10.0, exclude=True)
     kill_s: Seconds = Field(
         default=2.0,
-        description="Time in which an agent kills a rank without heartbeats; else its pod goes.",
+        description=(
+            "Time in which an agent must kill a rank without heartbeats. Later the pod is deleted."
+        ),
     )
     progress_timeout_s: Seconds = Field(
         default=60.0,
         description=(
-            "Time after which an epoch is halted whose ranks send heartbeats and make no progress; "
-            "at least progressSteps predicted steps."
+            "Time without progress after which an epoch is halted although its ranks send "
+            "heartbeats; at least progressSteps predicted steps."
         ),
     )
     progress_steps: Annotated[int, Field(ge=1, le=10_000)] = Field(
@@ -57,8 +59,8 @@ class Settings(BaseModel):
     prepare_timeout_s: Seconds = Field(
         default=300.0,
         description=(
-            "Time that a rank has to prepare an epoch without progress: an engine is built in one "
-            "piece, and the old plan trains on meanwhile."
+            "Time that a rank has to prepare an epoch without progress. The rank builds "
+            "an engine in one piece while the old plan trains on."
         ),
     )
     pod_timeout_s: Seconds = Field(
@@ -68,46 +70,47 @@ class Settings(BaseModel):
     pod_problem_s: Seconds = Field(
         default=10.0,
         description=(
-            "Time that a pod gets which cannot start: no image, no room, or refused by the API "
-            "server. The old plan trains on."
+            "Time to wait for a pod that cannot start: no image, no room, or refused by "
+            "the API server. The old plan trains on."
         ),
     )
     late_s: Seconds = Field(
         default=8.0,
         description=(
-            "Time after which a pod that is not ready yet delays no other node that could join."
+            "Time for which a pod that is not ready may delay other nodes that could join."
         ),
     )
     start_late_s: Seconds = Field(
-        default=30.0, description="The same time while nothing trains yet."
+        default=30.0, description="The time of lateSeconds while nothing trains yet."
     )
     refusal_pause_s: Seconds = Field(
-        default=5.0, description="Time until a pod is tried again that the cluster refused."
+        default=5.0, description="Time until the operator retries a pod that the cluster refused."
     )
     halt_timeout_s: Seconds = Field(
         default=25.0,
         description=(
-            "Time that a rank with heartbeats has to halt; later it is given up if nobody needs "
-            "its state."
+            "Time that a rank with heartbeats has to halt. Later it is given up if its "
+            "state is not needed."
         ),
     )
     end_timeout_s: Seconds = Field(
-        default=60.0, description="Time after the end of a job at which its pods are deleted."
+        default=60.0, description="Time from the end of a job to the deletion of its pods."
     )
     epochs_kept: Annotated[int, Field(ge=0, le=1000)] = Field(
-        default=20, description="Newest epoch records that stay although nothing needs them."
+        default=20, description="Number of newest epoch records that are kept beyond need."
     )
     expected_change_s: Seconds = Field(
         default=600.0,
         description=(
-            "Time to the next change of the cluster, until a job has seen changesKnown of its own."
+            "Expected time to the next change of the cluster, until the job has seen "
+            "changesKnown changes."
         ),
     )
     changes_known: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=3, description="Number of changes from which on their mean distance counts."
+        default=3, description="Number of changes after which the mean time between them is used."
     )
     expected_stall_s: Seconds = Field(
-        default=1.0, description="Stall of a change, until one was measured."
+        default=1.0, description="Expected stall of a change, until one was measured."
     )
     backoff_limit_s: Seconds = Field(
         default=60.0,
@@ -117,13 +120,13 @@ class Settings(BaseModel):
     plan_evaluations: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description=(
-            "Number of plans after which a search stops; by default the job's budgetSeconds end it."
+            "Number of plans after which a search stops. By default the job's budgetSeconds end it."
         ),
     )
     report_wait_s: Seconds = Field(
         default=3.0,
         description=(
-            "Longest time that an agent holds its report back while nothing changes; at most a "
+            "Longest time that an agent holds back a report without news; at most a "
             "quarter of the job's peer time-out."
         ),
     )
