@@ -48,7 +48,7 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
         return "lost peer", f"lost a peer: {text}"
     if name in _PEER_ERRORS:
         return "lost peer", text
-    return "other", f"{name}: {text}" if text else f"{name}, which says no more"
+    return "other", f"{name}: {text}" if text else f"{name} (no message)"
 
 
 def _our_own(error: HeddleError) -> ErrorKind:

@@ -160,15 +160,13 @@ def as_run_here(
     if elastic.gpu_types.allow and not emulates:
         allowed = ", ".join(elastic.gpu_types.allow)
         notes.append(
-            f"spec.elastic.gpuTypes.allow ({allowed}) is of a cluster; here the CPU trains"
+            f"spec.elastic.gpuTypes.allow ({allowed}) is ignored here, because the CPU trains"
         )
         elastic = elastic.model_copy(update={"gpu_types": type(elastic.gpu_types)()})
     if spec.model.config_ref is not None:
-        notes.append(
-            "spec.model.configRef is of a cluster; here the model's own folder or code is read"
-        )
+        notes.append("spec.model.configRef is ignored here; the model's own folder or code is read")
     if spec.worker.template:
-        notes.append("spec.worker.template is of a cluster; here there are no pods")
+        notes.append("spec.worker.template is ignored here, because there are no pods")
     training = job.training
     beyond = beyond_positions(job.workload.model, training.config, training.sequence_length)
     if beyond is not None:

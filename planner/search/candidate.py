@@ -104,9 +104,9 @@ class Judge:
         return -min(one.holders, self.min_holders), one.cost.iteration_s
 
     def _rules(self, templates: tuple[FilledTemplate, ...], recipe: Recipe) -> tuple[Rule, ...]:
-        """How a plan may be placed; the best is taken.
+        """The rules of placement to try; the best placement is taken.
 
-        On many GPUs, where that takes long, only as the kernel thinks that it is.
+        Above `BOTH_WAYS_GPUS` only the estimator's rule is tried, to save time.
         """
         if self._gpus > BOTH_WAYS_GPUS and self.min_holders == 1:
             if any(template.is_tiled for template in templates):

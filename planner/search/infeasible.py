@@ -1,7 +1,7 @@
 """Say why no plan fits: which term binds, on which GPU type, and by how much.
 
-The nearest template is the one that needs least memory beyond what its GPUs have, with its layers
-split as memory likes it; a plan may be missing for another reason only where that is nothing.
+The nearest template needs the least memory beyond its GPUs' own, with the split of layers that
+minimises memory. Other causes are reported only where memory suffices.
 Invariant: one sentence, with what was found, what is allowed, and what to do.
 """
 
