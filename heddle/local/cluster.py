@@ -113,6 +113,7 @@ class LocalCluster:
             None,
             node.link_domain,
             node.speed_factor,
+            gpu_price=None if node.price is None else node.price / node.gpus,
         )
         self._trigger.set()
 

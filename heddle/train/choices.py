@@ -146,7 +146,9 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)))
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
     like = nodes.nodes[0]
-    joiner = Node("added", like.gpu_type, 1 if not emulates else like.gpus)
+    gpus = like.gpus if emulates else 1
+    price = None if like.price is None else like.price * gpus / like.gpus
+    joiner = Node("added", like.gpu_type, gpus, price=price)
     run, notes = as_run_here(job, output, emulates, wishes.log_format)
     return Choices(_following(run, plan), nodes, script, (joiner,), emulates, notes, plan)
 

@@ -138,7 +138,6 @@ class HeddleJob(Section):
 _NOT_YET = {
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.method": "it does nothing any more; leave it out",
-    "spec.planner.objective": "only objective Throughput is supported yet",
     "spec.suspend": "suspending is not supported yet; delete the job instead",
 }
 
@@ -268,6 +267,25 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
                 f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
                 f"{job.workload.model.name} has no profile; profiled are {', '.join(profiled)}"
             )
+
+
+def priced_types(
+    job: HeddleJob, profiled: tuple[str, ...], prices: Mapping[str, float]
+) -> tuple[str, ...]:
+    """The GPU types that a job can use: the profiled ones, with a price where money decides.
+
+    Raises:
+        InvalidJob: money decides, and no type has a price.
+    """
+    if job.spec.planner.objective != "Cost":
+        return profiled
+    priced = tuple(name for name in profiled if name in prices)
+    if not priced:
+        raise InvalidJob(
+            f"{job.name}: spec.planner.objective is Cost, and no GPU type has a price; an "
+            "administrator sets settings.prices of the chart, or write Throughput"
+        )
+    return priced
 
 
 def _near(path: tuple[int | str, ...]) -> str:

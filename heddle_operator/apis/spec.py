@@ -26,7 +26,7 @@ Mode = Literal["Auto", "Recommend", "Manual"]
 NULLABLE: JsonDict = {
     "nullable": True
 }  # in the schema: null may be written, and means what absence does
-Objective = Annotated[Literal["Throughput"], OldSpelling()]
+Objective = Annotated[Literal["Throughput", "Cost"], OldSpelling()]
 TypeName = Annotated[str, StringConstraints(max_length=100)]
 
 
@@ -48,7 +48,11 @@ class PlannerSpec(Section):
         default=0.5, description="Seconds that a search may take."
     )
     objective: Objective = Field(
-        default="Throughput", description="Measure by which the best plan is chosen."
+        default="Throughput",
+        description=(
+            "Measure of the best plan. Throughput: most samples per second. Cost: least money per "
+            "sample, by the prices of the operator's settings."
+        ),
     )
     recompute: Recompute = Field(
         default="none",

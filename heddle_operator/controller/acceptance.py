@@ -32,6 +32,7 @@ from heddle_operator.apis.heddlejob import (
     Metadata,
     check_gpu_types,
     load_job,
+    priced_types,
 )
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
@@ -68,7 +69,10 @@ class Terms:
 
 
 def accepted(
-    body: Mapping[str, Any], config: Mapping[str, Any] | None, defaults: WorkerDefaults
+    body: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    defaults: WorkerDefaults,
+    prices: Mapping[str, float],
 ) -> HeddleJob:
     """The job as it is written.
 
@@ -76,30 +80,32 @@ def accepted(
         body: the HeddleJob object.
         config: see `load_job`.
         defaults: what an administrator gives all pods, and lets authors have.
+        prices: money per GPU-hour, by GPU type.
 
     Raises:
         HeddleError: it cannot be run, or its author may not have what it asks for.
     """
     job = load_job(body, config)
-    check_gpu_types(job, gpu_types_of(job))
+    check_gpu_types(job, gpu_types_of(job, prices))
     check_allowed(job, defaults.allow, defaults.templates)
     check_template(job, defaults)
     return job
 
 
-def gpu_types_of(job: HeddleJob) -> tuple[str, ...]:
-    """The GPU types that have a profile for the job's model.
+def gpu_types_of(job: HeddleJob, prices: Mapping[str, float]) -> tuple[str, ...]:
+    """The GPU types that the job can use; see `priced_types`.
 
     Raises:
-        HeddleError: there is no profile.
+        HeddleError: there is no profile, or no price where money decides.
     """
-    return tuple(sorted(find_profile(job.workload).types))
+    return priced_types(job, tuple(sorted(find_profile(job.workload).types)), prices)
 
 
 def held_terms(
     body: Mapping[str, Any],
     config: Mapping[str, Any] | None,
     defaults: WorkerDefaults,
+    prices: Mapping[str, float],
     before: HeddleJob | None,
     refusal: str,
 ) -> Terms | None:
@@ -109,6 +115,7 @@ def held_terms(
         body: the HeddleJob object.
         config: see `load_job`.
         defaults: see `accepted`.
+        prices: see `accepted`.
         before: the job as this operator accepted it last.
         refusal: why it does not accept it now.
 
@@ -121,7 +128,11 @@ def held_terms(
     kept = _without_mistakes(body)
     try:
         job = load_job(kept, config)
-        gpu_types_of(job)
+        try:
+            gpu_types_of(job, prices)
+        except InvalidJob:  # money decides, and its prices are gone
+            del kept["spec"]["planner"]["objective"]
+            job = load_job(kept, config)
     except HeddleError:
         return None
     no_pods = "" if kept["spec"].get("worker") == body["spec"].get("worker") else refusal
@@ -209,7 +220,7 @@ def check_template(job: HeddleJob, defaults: WorkerDefaults) -> None:
         ) from None
 
 
-def _without_mistakes(body: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_mistakes(body: Mapping[str, Any]) -> dict[str, Any]:
     """The object without what is wrong in it, as far as a job can do without."""
     kept = copy.deepcopy(dict(body))
     while True:

@@ -134,7 +134,9 @@ class JobController:
         config = None
         try:
             config = await self._config()
-            self.accepted = accepted(self._body, config, self._context.defaults)
+            self.accepted = accepted(
+                self._body, config, self._context.defaults, self._context.settings.prices
+            )
             return Terms(self.accepted)
         except HeddleError as error:
             refusal = str(error)
@@ -145,7 +147,8 @@ class JobController:
         terms = None
         if self._trains:
             defaults = self._context.defaults
-            terms = held_terms(self._body, config, defaults, self.accepted, refusal)
+            prices = self._context.settings.prices
+            terms = held_terms(self._body, config, defaults, prices, self.accepted, refusal)
         if terms is None:
             await self._refuse(refusal)
         else:

@@ -107,7 +107,7 @@ class JobWork:
             context.api,
             context.cache,
             context.defaults,
-            gpu_types_of(job),
+            gpu_types_of(job, context.settings.prices),
             trigger,
             token,
             context.arbiter.jobs,

@@ -170,4 +170,5 @@ def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
         shape=job.training.shape,
         precision=workload.precision,
         recompute=workload.recompute,
+        objective="cost" if job.spec.planner.objective == "Cost" else "throughput",
     )

@@ -23,6 +23,7 @@ from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.compilation import warm_up
 from planner.cost.evaluate import cost_of
+from planner.cost.money import plan_price
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
@@ -32,7 +33,7 @@ from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
-from planner.request import DEFAULT_EVALUATIONS, PlanRequest
+from planner.request import DEFAULT_EVALUATIONS, Objective, PlanRequest
 from planner.search.curves import throughput_curves
 
 READY = "ready"
@@ -58,6 +59,7 @@ class SearchSettings:
     shape: dict[str, Any] | None = None
     precision: Precision = "fp32"
     recompute: Recompute = "none"
+    objective: Objective = "throughput"
 
     def most_evaluations(self, gpus: int) -> int | None:
         """Plans that may be priced for so many GPUs; None: as many as the seconds allow.
@@ -99,6 +101,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         composition,
         current,
         max_gpus=max_gpus,
+        objective=settings.objective,
         seed=settings.seed,
         min_holders=settings.min_holders,
         budget_evaluations=settings.most_evaluations(max_gpus.allowed(composition)),
@@ -108,9 +111,10 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         found = answer_of(request, profile)
     except HeddleError as error:
         return {"problem": error.named(SPEC_FIELDS)}
-    current_samples_s, current_holders = None, 0
+    current_samples_s, current_price, current_holders = None, None, 0
     if current is not None and not faults(current, workload, composition):
         current_samples_s = cost_of(current, workload, composition, profile).throughput_samples_s
+        current_price = plan_price(current, composition)
         current_holders = holders_min(workload.model, current)
     return {
         "plan": found.plan.to_json(),
@@ -119,6 +123,8 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "memory_bytes": found.cost.peak_memory_bytes,
         "simulation_s": found.simulation_s,
         "current_samples_s": current_samples_s,
+        "price": plan_price(found.plan, composition),
+        "current_price": current_price,
         "current_holders": current_holders,
         "holders_min": found.holders_min,
         "search_s": time.perf_counter() - started_s,

@@ -87,7 +87,7 @@ def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
     gpu_type, problem = gpu_type_of(labels, metadata.get("annotations") or {})
     if not problem and gpu_type not in required.gpu_types:
         known = ", ".join(required.gpu_types) or "none"
-        problem = f"is of GPU type {gpu_type}, for which the model has no profile (it has: {known})"
+        problem = f"is of GPU type {gpu_type}; the job can use {known}"
     if problem:
         return NodeFacts(name, capacity, allocatable, gpu_type, problem)
     return NodeFacts(

@@ -29,6 +29,7 @@ NODES_NAMED = 5  # that one sentence names
 SUMMARY_BYTES = 512  # of the templates of a plan, of which there may be many
 MOVING = ("Preparing", "Switching", "Recovering")
 ConditionType = Literal[
+    "Ready",
     "Accepted",
     "Planned",
     "Running",
@@ -122,6 +123,7 @@ def conditions_of(
     degraded = None if ended else _degraded(view.job, observed, decision, holders, trouble)
     blocked = "" if ended else drain.blocked
     return (
+        _ready(decision, trains, refusal),
         _accepted(view.job, refusal),
         Condition(
             "Planned",
@@ -155,6 +157,17 @@ def conditions_of(
             message if phase == "Failed" else "",
         ),
     )
+
+
+def _ready(decision: Decision, trains: bool, refusal: str) -> Condition:
+    """Whether the job does what its newest spec asks; kstatus and `helm --wait` read it."""
+    if refusal:
+        return Condition("Ready", False, "InvalidSpec", refusal)
+    if decision.phase == "Complete":
+        return Condition("Ready", True, "Complete", decision.message)
+    if trains:
+        return Condition("Ready", True, "Training", "")
+    return Condition("Ready", False, decision.reason or decision.phase, decision.message)
 
 
 def _accepted(job: HeddleJob, refusal: str) -> Condition:

@@ -133,9 +133,10 @@ def refused_status(
         reason: of the condition.
         trains: its pods do, though nobody follows them: its phase stays what it was.
     """
-    conditions = (Condition("Accepted", False, reason, sentence),)
+    conditions = tuple(Condition(kind, False, reason, sentence) for kind in ("Ready", "Accepted"))
     stated = with_times(conditions, before, job_generation, now_text)
-    others = [row for row in before.get("conditions") or () if row.get("type") != "Accepted"]
+    said = {row["type"] for row in stated}
+    others = [row for row in before.get("conditions") or () if row.get("type") not in said]
     status = {
         "observedGeneration": job_generation,
         "phase": before.get("phase", "Running") if trains else "Invalid",

@@ -145,7 +145,7 @@ def settings_reference() -> str:
             for bound, sign in (("exclusiveMinimum", ">"), ("minimum", ">="), ("maximum", "<="))
             if bound in field
         ]
-        default = f"`{field['default']:g}`" if "default" in field else ""
+        default = f"`{field['default']}`".replace(".0`", "`") if "default" in field else ""
         kind = ", ".join([field["type"], *limits])
         lines.append(f"| `{key}` | {kind} | {default} | {field['description']} |")
     return "\n".join(lines) + "\n"

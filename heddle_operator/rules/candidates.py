@@ -57,11 +57,28 @@ def usable_nodes(
         nodes = [replace(node, gpus=gpus_dealt(observed, node)) for node in nodes]
     return Composition(
         tuple(
-            Node(node.name, node.gpu_type, node.gpus, node.link_domain, node.speed)
+            Node(
+                node.name,
+                node.gpu_type,
+                node.gpus,
+                node.link_domain,
+                node.speed,
+                _price(view, node),
+            )
             for node in _cut(nodes, _used(view.situation)[0], observed)
             if node.gpus > 0
         )
     )
+
+
+def _price(view: View, node: ObservedNode) -> float | None:
+    """Money per hour of a node's GPUs; None unless money decides, or where nobody said it."""
+    if view.job.spec.planner.objective != "Cost":
+        return None
+    price = node.gpu_price
+    if price is None:
+        price = view.settings.prices.get(node.gpu_type)
+    return None if price is None else price * node.gpus
 
 
 def eligible_nodes(

@@ -62,9 +62,9 @@ def judge(
         return Verdict(True, 0.0, "the job starts: it had no plan")
     if forced:
         return Verdict(True, 0.0, f"the job moves: {forced}")
-    if reply.plan == current or reply.current_samples_s is None:
+    gain = reply.gain
+    if reply.plan == current or gain is None:
         return Verdict(False, 0.0, "the plan is kept: no better one was found")
-    gain = reply.throughput_samples_s / reply.current_samples_s - 1
     percent = 100 * gain
     held, will_hold = reply.current_holders, reply.holders_min
     if 0 < held < min(will_hold, elastic.min_holders):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from planner.cost.money import minimised_price
 from planner.plans.plan import Plan
 
 
@@ -48,6 +49,8 @@ class PlanReply:
         current_holders: nodes that every piece of the state lives on at least, by the current plan;
             0 where it no longer fits.
         memory_bytes: most that a GPU is to hold.
+        price: money per hour of the plan's nodes, where money decides; else None.
+        current_price: the same of the current plan.
         holders_min: nodes that every piece of the state is to live on at least.
         problem: why there is no plan.
         gpus: that have no plan; 0 where there is one, or the search failed.
@@ -66,3 +69,19 @@ class PlanReply:
     problem: str = ""
     gpus: int = 0
     notes: tuple[str, ...] = ()
+    price: float | None = None
+    current_price: float | None = None
+
+    @property
+    def gain(self) -> float | None:
+        """Share by which the plan is better than the current one, which it may replace.
+
+        Of samples per second, or of samples for the same money where money decides; None where the
+        current plan no longer fits.
+        """
+        if self.current_samples_s is None:
+            return None
+        faster = self.throughput_samples_s / self.current_samples_s
+        if self.price is None or self.current_price is None:
+            return faster - 1
+        return faster * minimised_price(self.current_price) / minimised_price(self.price) - 1

@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from heddle_operator.apis.errors import InvalidSettings
 from heddle_operator.apis.heddlejob import HeddleJob
+from planner.cost.money import DEAREST
 from planner.wording import demand_of, did_you_mean, kind_of
 
 DAY_S = 86_400.0
@@ -123,6 +124,12 @@ class Settings(BaseModel):
             "Number of plans after which a search stops. By default the job's budgetSeconds end it."
         ),
     )
+    prices: Mapping[str, Annotated[float, Field(ge=0, le=DEAREST, allow_inf_nan=False)]] = Field(
+        default={},
+        description=(
+            "Money per GPU-hour by GPU type, in any currency; jobs of objective Cost need it."
+        ),
+    )
     report_wait_s: Seconds = Field(
         default=3.0,
         description=(
@@ -164,10 +171,10 @@ def settings_of(data: object, where: str) -> Settings:
         return Settings.model_validate(dict(data), strict=True)
     except ValidationError as error:
         row = error.errors()[0]
-        found = reprlib.repr(row["input"])
-        raise InvalidSettings(
-            f"{where}: {row['loc'][0]} is {found}; {demand_of(row)}{_range(known[row['loc'][0]])}"
-        ) from None
+        key, found = ".".join(map(str, row["loc"])), reprlib.repr(row["input"])
+        field = known[row["loc"][0]]
+        allowed = _range(field.get("additionalProperties", field))
+        raise InvalidSettings(f"{where}: {key} is {found}; {demand_of(row)}{allowed}") from None
 
 
 def settings_schema() -> dict[str, Any]:
@@ -191,5 +198,5 @@ def _flat(field: Mapping[str, Any]) -> dict[str, Any]:
 
 def _range(field: Mapping[str, Any]) -> str:
     low, high = field.get("exclusiveMinimum"), field.get("maximum")
-    start = f"above {low}" if low is not None else f"at least {field.get('minimum')}"
+    start = f"above {low}" if low is not None else f"at least {field['minimum']}"
     return f" (allowed: {start}" + (f", at most {high:,g})" if high is not None else ")")

@@ -38,6 +38,7 @@ class ObservedNode:
         is_ready: its kubelet answers; ranks on a node that is not ready may be gone unsaid.
         measured_speed: of the speed that this one gives it, as its ranks measured; 1 is normal.
         type_speed: of its GPU type, of the speed that the profile gives that; 1 as profiled.
+        gpu_price: money per GPU-hour that whoever set the node up says of it; None: nobody did.
     """
 
     name: str
@@ -52,6 +53,7 @@ class ObservedNode:
     lent: int = 0
     measured_speed: float = 1.0
     type_speed: float = 1.0
+    gpu_price: float | None = None
 
     @property
     def for_jobs(self) -> int:

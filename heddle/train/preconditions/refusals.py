@@ -52,6 +52,7 @@ def check_priced(choices: Choices, profile: Profile) -> None:
 
 def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
     job = choices.job
+    yield from _unpriced(choices)
     if choices.emulates:
         try:
             profile = find_profile(job.workload)
@@ -72,6 +73,19 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         yield from _room(folder, job.workload.model, removed_bytes)
     if reads_weights:
         yield from _not_finite(job)
+
+
+def _unpriced(choices: Choices) -> Iterator[str]:
+    """Whether each node has a price, where money decides."""
+    if choices.job.spec.planner.objective != "Cost":
+        return
+    for node in (*choices.nodes.nodes, *choices.joiners):
+        if node.price is None:
+            yield (
+                f"spec.planner.objective is Cost, and node {node.name!r} has no price; add "
+                "`price`, its money per hour, to the file of --nodes, or write Throughput"
+            )
+            return
 
 
 def _room(folder: Path, model: ModelShape, removed_bytes: int) -> Iterator[str]:

@@ -11,6 +11,7 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.controller.acceptance import (
     accepted,
     ended_wall_s,
+    gpu_types_of,
     has_ended,
     held_terms,
     outcomes_of,
@@ -37,12 +38,12 @@ def a_body(**spec):
 
 def held(body, before=None):
     with pytest.raises(HeddleError) as refused:
-        accepted(body, None, DEFAULTS)
-    return held_terms(body, None, DEFAULTS, before, str(refused.value))
+        accepted(body, None, DEFAULTS, {})
+    return held_terms(body, None, DEFAULTS, {}, before, str(refused.value))
 
 
 def test_the_spec_that_was_accepted_last_holds_whole():
-    before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS)
+    before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS, {})
     terms = held(a_body(steps="many"), before)
     assert terms.job.spec == before.spec
     assert terms.job.metadata.generation == 4
@@ -64,7 +65,7 @@ def test_the_spec_that_was_accepted_last_holds_whole():
 def test_after_a_restart_the_job_goes_on_without_what_is_wrong_and_moves_for_losses_only(wrong):
     terms = held(a_body(**wrong))
     assert terms.job.spec.elastic.mode == "Recommend"
-    assert terms.job.training == accepted(a_body(), None, DEFAULTS).training
+    assert terms.job.training == accepted(a_body(), None, DEFAULTS, {}).training
     assert terms.refusal.endswith("goes on without it and moves only where it loses GPUs")
     assert terms.no_pods == ""
 
@@ -97,7 +98,7 @@ def test_a_template_that_is_left_out_is_no_template_to_make_pods_of(worker):
 
 def test_a_new_job_is_refused():
     with pytest.raises(InvalidJob, match="hostPath"):
-        accepted(a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS)
+        accepted(a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS, {})
 
 
 @pytest.mark.parametrize(
@@ -161,8 +162,25 @@ def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
 def test_a_volume_that_the_administrator_names_is_not_the_authors():
     template = {"spec": {"volumes": [{"name": "host", "emptyDir": {}}]}}
     body = a_body(worker={"template": template})
-    assert accepted(body, None, DEFAULTS).name == "tiny"
+    assert accepted(body, None, DEFAULTS, {}).name == "tiny"
     for kind in ("base", "template"):
         given = {kind: {"spec": {"volumes": [HOST]}}}
         with pytest.raises(InvalidJob, match="whoever runs the operator uses"):
-            accepted(body, None, dataclasses.replace(DEFAULTS, **given))
+            accepted(body, None, dataclasses.replace(DEFAULTS, **given), {})
+
+
+def test_where_money_decides_only_gpu_types_with_a_price_count():
+    body = a_body(planner={"objective": "Cost"})
+    with pytest.raises(HeddleError) as refused:
+        accepted(body, None, DEFAULTS, {"abacus": 1.0})
+    assert "spec.planner.objective is Cost" in str(refused.value)
+    prices = {"demo-slow": 0.5, "abacus": 1.0}
+    assert gpu_types_of(accepted(body, None, DEFAULTS, prices), prices) == ("demo-slow",)
+    assert "demo-fast" in gpu_types_of(accepted(a_body(), None, DEFAULTS, prices), prices)
+
+
+def test_a_job_that_trains_goes_on_without_its_objective_when_the_prices_are_gone():
+    body = a_body(planner={"objective": "Cost"})
+    terms = held(body)
+    assert terms.job.spec.planner.objective == "Throughput"
+    assert terms.job.spec.elastic.mode == "Recommend"

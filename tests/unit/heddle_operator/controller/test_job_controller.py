@@ -130,7 +130,7 @@ def test_a_secret_of_somebody_else_keeps_the_job_from_starting_and_is_said(run):
 
     async def test(stage, port):
         await stage.phase("Invalid")
-        (accepted,) = stage.server.objects[JOB]["status"]["conditions"]
+        *_, accepted = stage.server.objects[JOB]["status"]["conditions"]
         assert (accepted["status"], accepted["reason"]) == ("False", "NameTaken")
         assert "Secret tiny-token is there and not this job's" in accepted["message"]
         await stage.server.until(lambda s: stage.reasons() == {"NameTaken"})
@@ -162,7 +162,7 @@ def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
 
     async def test(stage, port):
         await stage.phase("Invalid")
-        (accepted,) = stage.server.objects[JOB]["status"]["conditions"]
+        *_, accepted = stage.server.objects[JOB]["status"]["conditions"]
         assert "volumes[0].hostPath: a job may not set hostPath" in accepted["message"]
         assert stage.server.of("pods") == stage.server.of("secrets") == {}
 
@@ -262,7 +262,7 @@ def test_a_job_that_trains_is_followed_to_its_end_though_its_spec_is_refused(
         await stage.server.until(lambda s: accepted(s)["status"] == "False")
         assert stage.server.objects[JOB]["status"]["phase"] == "Running"
         assert accepted(stage.server)["reason"] == "InvalidSpec"
-        assert len(stage.server.objects[JOB]["status"]["conditions"]) == 10
+        assert len(stage.server.objects[JOB]["status"]["conditions"]) == 11
         await stage.server.until(lambda s: "InvalidSpec" in stage.reasons())
         await stage.pod.change(phase="done", step=10)
         await asyncio.wait_for(stage.pod.is_ended.wait(), 10)

@@ -54,6 +54,23 @@ def test_a_composition_without_a_plan_gets_the_reason(profile):
     assert "tiny-llama needs" in found["problem"]
 
 
+def test_where_money_decides_the_cheapest_sample_wins_and_both_plans_have_a_price(profile):
+    nodes = (
+        Node("fast", "demo-fast", 1, price=10.0),
+        Node("slow-a", "demo-slow", 1, price=0.5),
+        Node("slow-b", "demo-slow", 1, price=0.5),
+    )
+    both = Composition(nodes)
+    question = {"composition": both.to_json(), "current": None}
+    fastest = answer(SETTINGS, profile, question)
+    assert "fast" in Plan.from_json(fastest["plan"]).nodes
+    cheapest = answer(
+        replace(SETTINGS, objective="cost"), profile, {**question, "current": fastest["plan"]}
+    )
+    assert Plan.from_json(cheapest["plan"]).nodes == ("slow-a", "slow-b")
+    assert (cheapest["price"], cheapest["current_price"]) == (1.0, fastest["price"])
+
+
 def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
     timed = replace(SETTINGS, budget_evaluations=None, budget_s=0.5)
     assert timed.most_evaluations(FEW_GPUS) == DEFAULT_EVALUATIONS

@@ -63,7 +63,7 @@ def test_a_unhealthy_gpu_is_not_free():
         (a_node(labels={}), "has no label that tells its GPU type; set heddle.dev/gpu-type"),
         (
             a_node(labels={"nvidia.com/gpu.product": "NVIDIA-H200"}),
-            "is of GPU type h200, for which the model has no profile (it has: demo-fast)",
+            "is of GPU type h200; the job can use demo-fast",
         ),
     ],
     ids=["no label", "no profile"],

@@ -40,9 +40,10 @@ def changed_pod(operator, name, **changes):
     )
 
 
-def test_of_a_job_that_trains_well_three_conditions_hold():
+def test_of_a_job_that_trains_well_four_conditions_hold():
     found = conditions(running("a", "b"))
     assert {kind: reason for kind, (holds, reason, _) in found.items() if holds} == {
+        "Ready": "Training",
         "Accepted": "Valid",
         "Planned": "PlanAdopted",
         "Running": "Training",
@@ -54,14 +55,15 @@ def test_of_a_job_that_trains_well_three_conditions_hold():
 def test_a_job_without_gpus_says_why():
     job, observed = a_job(), Observed(unusable=(("n1", "is cordoned"),))
     decision = decide(view_of(job, observed, 0.0))
-    planned = conditions_of(view_of(job, observed, 0.0), decision, None, Drain())[1]
-    assert (planned.kind, planned.holds, planned.reason) == ("Planned", False, "InsufficientGPUs")
+    ready, _, planned, *_ = conditions_of(view_of(job, observed, 0.0), decision, None, Drain())
+    for kind, row in (("Ready", ready), ("Planned", planned)):
+        assert (row.kind, row.holds, row.reason) == (kind, False, "InsufficientGPUs")
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
 
 
 def test_the_condition_accepted_names_an_old_spelling():
     view = view_of(a_job(verify="full"), Observed(), 0.0)
-    accepted = conditions_of(view, decide(view), None, Drain())[0]
+    accepted = conditions_of(view, decide(view), None, Drain())[1]
     assert (accepted.kind, accepted.holds, accepted.reason) == ("Accepted", True, "Valid")
     assert "spec.elastic.verify" in accepted.message
 
@@ -144,7 +146,8 @@ def test_of_an_ended_job_only_its_end_holds(phase):
     decision = Decision((), phase, "x", reason=reason)
     found = conditions(operator, HolderCount(1, 1), Drain(blocked="x"), decision)
     holding = {kind for kind, (holds, _, _) in found.items() if holds}
-    assert holding == {"Accepted", "Planned", phase}
+    assert holding - {"Ready"} == {"Accepted", "Planned", phase}
+    assert found["Ready"] == (phase == "Complete", reason or phase, "x")
     assert found["Failed"][1] == ("StateLost" if phase == "Failed" else phase)
 
 
@@ -220,3 +223,10 @@ def test_a_job_whose_plan_uses_a_slow_node_is_degraded():
         slow = dataclasses.replace(operator.cluster.nodes["b"], name=name, measured_speed=0.6)
         nodes = (operator.cluster.nodes["a"], slow)
         assert conditions(operator, nodes=nodes)["Degraded"][1] == reason
+
+
+def test_a_job_that_trains_on_beside_a_refused_spec_is_not_ready():
+    operator = running("a")
+    view = view_of(operator.job, operator.cluster.snapshot(), operator.cluster.now)
+    ready = conditions_of(view, decide(view), None, IDLE, refusal="spec.steps: no")[0]
+    assert (ready.kind, ready.holds, ready.reason) == ("Ready", False, "InvalidSpec")

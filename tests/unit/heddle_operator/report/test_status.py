@@ -62,12 +62,12 @@ def test_progress_is_kept_while_nobody_can_be_asked(before):
     assert found["progress"]["step"] == before.get("progress", {"step": 0})["step"]
 
 
-def test_a_job_that_is_refused_says_so_in_one_condition():
+def test_a_job_that_is_refused_says_so_in_its_conditions():
     found = refused_status(3, "spec.model.name: unknown", {}, "T1")
-    (accepted,) = found["conditions"]
-    assert (accepted["type"], accepted["status"]) == ("Accepted", "False")
+    rows = [(row["type"], row["status"], row["reason"]) for row in found["conditions"]]
+    assert rows == [("Ready", "False", "InvalidSpec"), ("Accepted", "False", "InvalidSpec")]
     assert (found["phase"], found["observedGeneration"]) == ("Invalid", 3)
-    assert accepted["message"] == "spec.model.name: unknown"
+    assert condition(found, "Accepted")["message"] == "spec.model.name: unknown"
 
 
 def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
@@ -75,8 +75,8 @@ def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
     for trains, phase in ((False, "Invalid"), (True, "Running")):
         found = refused_status(3, "no", before, "T2", trains=trains)
         assert found["phase"] == phase
-        others = [row for row in before["conditions"] if row["type"] != "Accepted"]
-        assert found["conditions"][1:] == others
+        others = [row for row in before["conditions"] if row["type"] not in ("Ready", "Accepted")]
+        assert found["conditions"][2:] == others
         assert condition(found, "Accepted")["message"] == "no"
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.candidates import (
     debounce_left_s,
     leaving_nodes,
@@ -15,9 +16,11 @@ from heddle_operator.rules.candidates import (
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
+from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
@@ -139,3 +142,22 @@ def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
     found = usable_nodes(view_of(a_job(), observed, 100.0, where=on(live)), frozenset())
     assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
     assert set(expected) == {node.name for node in found.nodes}
+
+
+@pytest.mark.parametrize(
+    ("objective", "own", "prices", "expected"),
+    [
+        ("Throughput", 3.0, {"demo-fast": 2.0}, None),
+        ("Cost", None, {"demo-fast": 2.0}, 8.0),
+        ("Cost", 3.0, {"demo-fast": 2.0}, 12.0),
+        ("Cost", None, {}, None),
+    ],
+)
+def test_where_money_decides_a_node_costs_what_its_gpus_for_the_job_do(
+    objective, own, prices, expected
+):
+    job = HeddleJob.model_validate(heddle_job("tiny", planner={"objective": objective}))
+    observed = Observed(nodes=(ObservedNode("a", "demo-fast", 4, gpu_price=own),))
+    view = view_of(job, observed, 100.0, settings=Settings(prices=prices))
+    (node,) = usable_nodes(view, frozenset()).nodes
+    assert node.price == expected

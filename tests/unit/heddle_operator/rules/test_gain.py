@@ -140,3 +140,12 @@ def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for(
     reply = PlanReply(NEW, 100.0, current_samples_s=100.0)
     kept = judge(reply, OLD, "", Elastic(minGainPercent=0), 600.0, 1.0)
     assert (kept.adopts, kept.pays_from_change_s) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("price", "current_price", "gain"),
+    [(None, None, -0.5), (1.0, 4.0, 1.0), (0.0, 0.0, -0.5), (2.0, 1.0, -0.75)],
+)
+def test_where_money_decides_the_gain_is_of_samples_for_the_same_money(price, current_price, gain):
+    reply = PlanReply(NEW, 50.0, current_samples_s=100.0, price=price, current_price=current_price)
+    assert reply.gain == pytest.approx(gain)

@@ -17,6 +17,7 @@ def test_every_key_reaches_its_setting():
         key: field["minimum"] + 1 if "minimum" in field else 7.5
         for key, field in settings_schema()["properties"].items()
     }
+    given["prices"] = {"h100": 2.5}
     found = settings_of(given, "f")
     assert found.model_dump(by_alias=True) == given
     defaults = Settings().model_dump()
@@ -38,6 +39,8 @@ def test_an_empty_file_leaves_the_defaults(empty):
         ({"killSeconds": True}, "killSeconds is True"),
         ({"killSeconds": 0}, "killSeconds is 0; it must be above 0 (allowed: above 0, at most"),
         ({"lateSeconds": float("inf")}, "lateSeconds is inf"),
+        ({"prices": {"h100": -1}}, "prices.h100 is -1; it must be at least 0 (allowed: at least 0"),
+        ({"prices": [2]}, "prices is [2]; it must be a mapping"),
         ({"epochsKept": 1.5}, "epochsKept is 1.5; it must be a whole number"),
         ({"epochsKept": 2000}, "it must be at most 1,000 (allowed: at least 0, at most 1,000)"),
         ({"peerTimeoutSeconds": 5}, "set by each job; write spec.elastic.peerTimeoutSeconds"),

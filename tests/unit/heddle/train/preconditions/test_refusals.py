@@ -34,6 +34,15 @@ def test_emulated_types_without_a_profile_of_the_model_are_found(tmp_path):
     assert "node 'b' is of GPU type 'h100'" in joined
 
 
+def test_a_node_without_a_price_is_found_where_money_decides(tmp_path):
+    nodes, job = tmp_path / "nodes.yaml", job_file(tmp_path, spec__planner={"objective": "Cost"})
+    nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
+    (line,) = found(job, nodes=nodes)
+    assert "node 'a' has no price" in line
+    nodes.write_text("- {name: a, type: demo-fast, gpus: 1, price: 2}")
+    assert found(job, nodes=nodes) == ()
+
+
 def test_a_folder_that_holds_a_run_is_found(tmp_path):
     (tmp_path / "out" / "measurements").mkdir(parents=True)
     (tmp_path / "out" / "measurements" / "steps-epoch-0001.jsonl").touch()
