@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from heddle_operator.apis.errors import InvalidSettings
 from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.money import DEAREST
-from planner.wording import demand_of, did_you_mean, kind_of
+from planner.wording import did_you_mean, kind_of
 
 DAY_S = 86_400.0
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
@@ -173,8 +173,9 @@ def settings_of(data: object, where: str) -> Settings:
         row = error.errors()[0]
         key, found = ".".join(map(str, row["loc"])), reprlib.repr(row["input"])
         field = known[row["loc"][0]]
-        allowed = _range(field.get("additionalProperties", field))
-        raise InvalidSettings(f"{where}: {key} is {found}; {demand_of(row)}{allowed}") from None
+        if len(row["loc"]) > 1:
+            field = field["additionalProperties"]
+        raise InvalidSettings(f"{where}: {key} is {found}; it must be {_demand(field)}") from None
 
 
 def settings_schema() -> dict[str, Any]:
@@ -196,7 +197,11 @@ def _flat(field: Mapping[str, Any]) -> dict[str, Any]:
             if value is not None}  # fmt: skip
 
 
-def _range(field: Mapping[str, Any]) -> str:
-    low, high = field.get("exclusiveMinimum"), field.get("maximum")
-    start = f"above {low}" if low is not None else f"at least {field['minimum']}"
-    return f" (allowed: {start}" + (f", at most {high:,g})" if high is not None else ")")
+def _demand(field: Mapping[str, Any]) -> str:
+    """The values that a field may have."""
+    noun = {"number": "a number", "integer": "a whole number"}.get(field["type"])
+    if noun is None:
+        return "a mapping"
+    lowest, highest = field.get("exclusiveMinimum"), field.get("maximum")
+    start = f"above {lowest}" if lowest is not None else f"of at least {field['minimum']}"
+    return f"{noun} {start}" + (f" and at most {highest:,.15g}" if highest is not None else "")
