@@ -27,14 +27,14 @@ EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 
 
 def job_file(tmp_path, **changes):
-    """The example with other values at `section.key`, written as a file."""
+    """The example with an output and other values at `section.key`, written as a file."""
     body = yaml.safe_load(EXAMPLE.read_text())
-    body["spec"]["output"]["path"] = str(tmp_path / "out")
+    body["spec"]["output"] = {"path": str(tmp_path / "out")}
     for where, value in changes.items():
         *path, last = where.split("__")
         part = body
         for key in path:
-            part = part[key]
+            part = part.setdefault(key, {})
         part[last] = value
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(body))
@@ -48,7 +48,10 @@ def mistakes(path, **wishes):
 
 
 def test_a_job_for_a_cluster_runs_here_on_one_node_of_this_processor(tmp_path):
-    path = job_file(tmp_path, spec__elastic__gpuTypes={"allow": ["h100"]})
+    template = {"spec": {"containers": [{"name": "worker"}]}}
+    path = job_file(
+        tmp_path, spec__elastic__gpuTypes={"allow": ["h100"]}, spec__worker={"template": template}
+    )
     found = choose(path, Wishes(), MACHINE)
     (node,) = found.nodes.nodes
     assert (node.name, node.gpu_type, node.gpus) == (NODE, "cpu-amd-epyc", 2)

@@ -26,11 +26,6 @@ def changed(path: str, value: object) -> dict:
     return job
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
-def test_every_example_is_a_job(path):
-    assert load_job(path).name == path.stem
-
-
 def test_the_job_becomes_what_workers_and_planner_read():
     job = load_job(JOB)
     assert job.training.learning_rate == pytest.approx(3e-4)
@@ -72,7 +67,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.model.name", "mixtral-8x7b", "does not compute mixtures of experts"),
         ("spec.model.configRef", "x", "`configRef` belongs to a `path` or an `entryPoint`"),
         ("spec.model.entryPoint", "m:f", "give exactly one of `name`, `path` and `entryPoint`"),
-        ("spec.elastic.minGPUs", 32, "minGPUs 32 is above maxGPUs 16"),
+        ("spec.elastic", {"minGPUs": 32, "maxGPUs": 16}, "minGPUs 32 is above maxGPUs 16"),
         ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
         ("spec.planner.budgetSeconds", 61, "budgetSeconds: it must be at most 60 (found 61)"),
         ("spec.training.globalBatch", 0, "globalBatch: it must be at least 1 (found 0)"),
