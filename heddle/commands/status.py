@@ -139,16 +139,11 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
         held = load_job(body, await referenced_config(api, body))
         path = f"/api/v1/namespaces/{where}/configmaps/{epoch_name(held, epoch)}"
         record = record_of_body(await api.get(path), 0.0)
-    workload = held.workload
     return {
         **record.plan.to_json(),
         "digest": record.plan.digest,
         "composition": record.composition.to_json(),
-        "workload": {
-            "model": {"name": workload.model.name},
-            "global_batch": workload.global_batch,
-            "sequence_length": workload.sequence_length,
-        },
+        "workload": held.workload.to_json(),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from heddle.train.script import Event
 from heddle.train.stall import LossTimes, Stall, measure_stall
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.state.actions import (
@@ -30,11 +31,24 @@ from worker.contract import EvaluationRecord, Report, StepRecord, SwitchRecord
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A composition for which the plan was kept."""
+    """A composition for which the plan was kept.
+
+    Attributes:
+        at_s: when, by the monotonic clock.
+    """
 
     composition: Composition
     gain_percent: float
     reason: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event of the script or of the user, and when it happened, by the monotonic clock."""
+
+    at_s: float
+    event: Event
 
 
 @dataclass
@@ -57,7 +71,7 @@ class Recorder:
     processes: dict[int, dict[int, dict[str, object]]] = field(default_factory=dict)
     computing: dict[int, dict[int, float]] = field(default_factory=dict)
     times: dict[int, EpochTimes] = field(default_factory=dict)
-    kills_s: list[float] = field(default_factory=list)
+    happened: list[Happened] = field(default_factory=list)
     epochs: tuple[EpochRecord, ...] = ()
     refusals: dict[str, Refused] = field(default_factory=dict)
     replies: dict[str, PlanReply] = field(default_factory=dict)
@@ -108,7 +122,7 @@ class Recorder:
                 case RecordEvent() if action.reason == "WorkerLost" and self._halted_s is None:
                     self._halted_s = self._agreed_s = now
                 case RecordEvent() if action.reason == "PlanKept":
-                    self._refuse(action, observed)
+                    self._refuse(action, observed, now)
                 case RequestPlan() if self._halted_s is not None:
                     self._agreed_s = now
                 case AdoptPlan():
@@ -140,7 +154,8 @@ class Recorder:
         """The kill that an epoch recovers from: during the last step before it, or after that."""
         before = [e for e in self.steps if e < epoch and self.steps[e]]
         last_s = self.steps_of(max(before))[-1].start_s if before else 0.0
-        return max((at_s for at_s in self.kills_s if last_s <= at_s <= halted_s), default=None)
+        kills_s = (each.at_s for each in self.happened if each.event.verb == "kill")
+        return max((at_s for at_s in kills_s if last_s <= at_s <= halted_s), default=None)
 
     def stalls_s(self) -> tuple[float, ...]:
         """Measured stalls of planned moves, oldest first; what the next adoption must pay for."""
@@ -169,7 +184,7 @@ class Recorder:
                 found.update({step: r.loss for step, r in self.steps[epoch][pod].items()})
         return tuple(found[step] for step in sorted(found))
 
-    def _refuse(self, event: RecordEvent, observed: Observed) -> None:
+    def _refuse(self, event: RecordEvent, observed: Observed, now: float) -> None:
         digest = event.key.rsplit("-", 1)[-1]
         reply = next((r for key, r in observed.replies.items() if key.composition == digest), None)
         if reply is None or reply.plan is None or event.key in self.refusals:
@@ -184,7 +199,7 @@ class Recorder:
         )  # fmt: skip
         current = reply.current_samples_s or reply.throughput_samples_s
         gain = 100 * (reply.throughput_samples_s / current - 1)
-        self.refusals[event.key] = Refused(composition, gain, event.message)
+        self.refusals[event.key] = Refused(composition, gain, event.message, now)
 
     def _adopt(self, action: AdoptPlan, observed: Observed, now: float) -> None:
         times = self.times.setdefault(action.epoch, EpochTimes())

@@ -26,7 +26,7 @@ from heddle.train.correction import (
     correction_of,
     write_correction,
 )
-from heddle.train.recorder import Recorder
+from heddle.train.recorder import Happened, Recorder
 from heddle.train.script import Event
 from heddle_operator.apis.errors import InvalidScript, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -270,13 +270,18 @@ class LocalRun:
         if event.verb == "join" and event.node is not None and not present:
             self._say(f"step {self.recorder.step}: node {event.name} joins")
             self.cluster.join(event.node)
+            at_s = time.monotonic()
         elif event.verb == "drain" and present:
             notice = f", {event.notice_s:g} s are left" if event.notice_s < math.inf else ""
             self._say(f"step {self.recorder.step}: node {event.name} is drained{notice}")
             self.cluster.drain(event.name, event.notice_s)
+            at_s = time.monotonic()
         elif event.verb == "kill" and present:
             self._say(f"step {self.recorder.step}: node {event.name} is killed without notice")
-            self.recorder.kills_s.append(self.cluster.kill(event.name))
+            at_s = self.cluster.kill(event.name)
+        else:
+            return
+        self.recorder.happened.append(Happened(at_s, event))
 
     def _take_report(self, report: Report) -> None:
         before = self.recorder.step

@@ -7,11 +7,13 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from heddle.commands.cost import cost
 from heddle.main import heddle
 from heddle_operator.resources.epoch_config_map import record_to_body
 from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
+from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from tests.fakes.api_server import a_served_api_server
 from tests.fakes.operator import a_job
@@ -85,7 +87,15 @@ def test_the_plan_that_is_shown_is_the_one_that_trains(server):
     shown = json.loads(said("status", "tiny", "--plan"))
     assert Plan.from_json(shown) == PLAN
     assert shown["digest"] == PLAN.digest
-    assert shown["workload"]["model"] == {"name": "tiny-llama"}
+    assert Workload.from_json(shown["workload"]) == a_job().workload
+
+
+def test_heddle_cost_reads_the_plan_that_is_shown(server):
+    put_job(server, epoch=3)
+    body = record_to_body(a_job(), EpochRecord(3, PLAN, "join", NODES, 0.0), 0.0)
+    put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
+    done = CliRunner().invoke(cost, ["-"], input=said("status", "tiny", "--plan"))
+    assert done.exit_code == 0, done.output
 
 
 def test_a_plan_in_a_record_of_a_newer_operator_is_refused(server):

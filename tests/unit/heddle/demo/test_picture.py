@@ -11,6 +11,7 @@ from heddle.train.recorder import Recorder
 from heddle.train.result import build_result
 from tests.unit.heddle.train.recorded import FACTS, JOB, PROFILE, recorded
 
+PANELS = 4
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -51,6 +52,40 @@ def test_gpus_and_epochs_have_their_names(drawn):
     assert {"fast-1 gpu 0", "fast-2 gpu 0", "fast-3 gpu 0", "fast-3 gpu 1"} <= set(found)
     assert {"epoch 1: start", "epoch 2: join, pause 0.25 s"} <= set(found)
     assert {"one process of plain torch", "this job"} <= set(found)
+
+
+def groups(root, word):
+    """The groups of the picture that are called by a word, or by a word and more."""
+    found = (group.get("id", "") for group in root.iter(f"{SVG}g"))
+    return [name for name in found if name.split(" ")[0] == word]
+
+
+def test_every_event_and_refusal_is_marked_and_every_pause_drawn_in_each_panel(drawn):
+    assert groups(drawn, "mark") == ["mark join", "mark refusal", "mark kill"]
+    labels = {"fast-3 joins, 2 GPUs", "plan kept, gain +0.8 %", "fast-1 is killed"}
+    assert labels <= set(texts(drawn))
+    assert groups(drawn, "pause") == ["pause"] * PANELS
+
+
+def test_marks_and_pauses_are_in_seconds_since_the_first_step():
+    recorder = recorded()
+    result = build_result(JOB, recorder, PROFILE, FACTS)
+    found = [(mark.kind, mark.at_s) for mark in picture.marks(recorder, 100.0)]
+    assert found == [
+        ("join", pytest.approx(0.9)),
+        ("refusal", pytest.approx(2.4)),
+        ("kill", pytest.approx(2.6)),
+    ]
+    (pause,) = picture.pauses(result, recorder, 100.0)
+    assert pause == pytest.approx((1.24, 1.5))  # the end of step 5 and the start of step 6
+
+
+def test_all_panels_have_one_time_axis(drawn):
+    """Numbers below the last panel only: the others share them."""
+    ticks = [group for group in drawn.iter(f"{SVG}g") if group.get("id", "").startswith("xtick")]
+    assert len(ticks) == PANELS * len([t for t in ticks if list(t.iter(f"{SVG}text"))])
+    assert "seconds since the first step; grey: training pauses" in texts(drawn)
+    assert "step" not in texts(drawn)
 
 
 def test_a_run_that_ended_before_its_first_step_has_an_empty_picture(tmp_path):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from heddle.demo.job import demo_job
 from heddle.demo.run import DemoOptions, DemoRun
-from heddle.train.recorder import Recorder, Refused
+from heddle.train.recorder import Happened, Recorder, Refused
 from heddle.train.result import RunFacts
+from heddle.train.script import Event
 from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
@@ -107,8 +108,15 @@ def recorded() -> Recorder:
         )
     )
     found.refusals["kept"] = Refused(
-        TWO, 0.8, "the plan is kept: a gain of +0.8 % does not pay, minGainPercent is 2"
+        TWO,
+        0.8,
+        "the plan is kept: a gain of +0.8 % does not pay, minGainPercent is 2",
+        102.4,
     )
+    found.happened = [
+        Happened(100.9, Event(3, "join", "fast-3", THREE.nodes[2])),
+        Happened(102.6, Event(9, "kill", "fast-1")),
+    ]
     return found
 
 

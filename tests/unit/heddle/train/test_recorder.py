@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heddle.train.recorder import EpochTimes, Recorder
+from heddle.train.recorder import EpochTimes, Happened, Recorder
+from heddle.train.script import Event
 from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -81,7 +82,9 @@ def test_the_stall_of_a_loss_is_no_price_of_a_planned_move():
 def test_the_kill_that_stands_beside_a_loss_is_that_of_its_own_time():
     """A node without a rank may be killed long before, and another one after the loss."""
     recorder = Recorder()
-    recorder.kills_s = [3.0, 10.3, 30.0]
+    kill = Event(0, "kill", "a")
+    recorder.happened = [Happened(at_s, kill) for at_s in (3.0, 10.3, 30.0)]
+    recorder.happened.append(Happened(10.4, Event(0, "drain", "a")))
     recorder.take_report(report(*(step(1, i, 9.0 + i) for i in range(2))))
     told = SwitchRecord(
         epoch=2, slot=0, pid=1, step=2, stopped_s=10.1, halted_s=20.3, first_step_s=21.1,
