@@ -11,6 +11,10 @@ from typing import Literal, NamedTuple
 
 Fate = Literal["job", "model", "chosen", "none"]
 CHOSEN = "Heddle chooses it for the GPUs that are there, anew at each change"
+DECAY = "`training.schedule.decaySteps`, the warm-up taken off"
+MASK = "`data.documentMask`, if all three are given"
+TOKENISED = "documents are tokenised before, by `heddle data prepare`"
+MEASURED = "measurements are always in the output folder"
 FATES = {
     "job": "in the job",
     "model": "in the model's config.json",
@@ -84,7 +88,7 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("model", "grouped-query attention is meant", "group-query-attention", 0),
     **_rows("model", "`num_key_value_heads`", "num-query-groups num-key-value-heads"),
     **_rows("model", "`max_position_embeddings`", "max-position-embeddings"),
-    **_rows("model", "likewise, of learned positions", "max-absolute-position-embeddings"),
+    **_rows("model", "`max_position_embeddings`, learned", "max-absolute-position-embeddings"),
     **_rows("model", "rotary positions if `rope`, else learned ones", "position-embedding-type"),
     **_rows("model", "rotary positions", "use-rotary-position-embeddings", 0),
     **_rows("model", "`rope_theta`", "rotary-base rope-theta"),
@@ -112,8 +116,8 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("job", "`training.warmupSteps`", "lr-warmup-iters"),
     **_rows("job", "`training.warmupSteps`, in whole batches", "lr-warmup-samples"),
     **_rows("job", "`training.warmupSteps`, a share of the decay", "lr-warmup-fraction"),
-    **_rows("job", "`training.schedule.decaySteps`, the warm-up taken off", "lr-decay-iters"),
-    **_rows("job", "likewise, in whole batches", "lr-decay-samples"),
+    **_rows("job", DECAY, "lr-decay-iters"),
+    **_rows("job", f"{DECAY}, in whole batches", "lr-decay-samples"),
     **_rows("job", "`training.schedule.decaySteps` of wsd", "lr-wsd-decay-iters"),
     **_rows("job", "linear, which wsd is", "lr-wsd-decay-style"),
     **_rows("job", "`training.weightDecay`", "weight-decay"),
@@ -127,8 +131,8 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("job", "`training.lossScale.window`", "loss-scale-window"),
     **_rows("job", "`data.path` or `data.blend`", "data-path", -1),
     **_rows("job", "`data.split`", "split"),
-    **_rows("job", "`data.documentMask`, if all three are given", "reset-position-ids", 0),
-    **_rows("job", "likewise", "reset-attention-mask eod-mask-loss", 0),
+    **_rows("job", MASK, "reset-position-ids", 0),
+    **_rows("job", MASK, "reset-attention-mask eod-mask-loss", 0),
     **_rows("job", "`training.seed`; other weights and another order than Megatron's", "seed"),
     **_rows("job", "`training.evaluateEvery`", "eval-interval"),
     **_rows("job", "`training.evaluateSamples`, in batches", "eval-iters"),
@@ -145,21 +149,21 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("chosen", CHOSEN, "recompute-granularity recompute-method recompute-num-layers"),
     **_rows("none", "checkpoints while training are not there yet", "save-interval"),
     **_rows("none", "its layout is Megatron's; make it Hugging Face's for `model.path`", "load"),
-    **_rows("none", "documents are tokenised before, by `heddle data prepare`", "tokenizer-type"),
-    **_rows("none", "likewise", "tokenizer-model tokenizer-name-or-path vocab-file merge-file"),
+    **_rows("none", TOKENISED, "tokenizer-type"),
+    **_rows("none", TOKENISED, "tokenizer-model tokenizer-name-or-path vocab-file merge-file"),
     **_rows("none", "data of a single index are read as they are", "data-impl dataloader-type"),
     **_rows("none", "rows that no token has are never trained", "pad-vocab-size-to"),
     **_rows("none", "the global batch is whole from the first step on", "rampup-batch-size", 3),
     **_rows("none", "blocks are cut by what they cost", "pp-partition-method"),
     **_rows("none", "initial weights are Heddle's, by the seed", "init-method-std"),
     **_rows("none", "the loss scale halves at each overflow", "hysteresis min-loss-scale"),
-    **_rows("none", "measurements are always in the output folder", "tensorboard-dir log-interval"),
-    **_rows("none", "measurements are always in the output folder", "tensorboard-log-interval"),
-    **_rows("none", "likewise", "tensorboard-queue-size"),
-    **_rows("none", "likewise", "log-batch-size-to-tensorboard", 0),
-    **_rows("none", "likewise", "log-validation-ppl-to-tensorboard", 0),
-    **_rows("none", "likewise", "wandb-project wandb-exp-name"),
-    **_rows("none", "likewise", "log-timers-to-tensorboard log-throughput", 0),
+    **_rows("none", MEASURED, "tensorboard-dir log-interval"),
+    **_rows("none", MEASURED, "tensorboard-log-interval"),
+    **_rows("none", MEASURED, "tensorboard-queue-size"),
+    **_rows("none", MEASURED, "log-batch-size-to-tensorboard", 0),
+    **_rows("none", MEASURED, "log-validation-ppl-to-tensorboard", 0),
+    **_rows("none", MEASURED, "wandb-project wandb-exp-name"),
+    **_rows("none", MEASURED, "log-timers-to-tensorboard log-throughput", 0),
     **_rows("none", "one thread reads ahead", "num-workers"),
     **_rows("none", "the transport is Heddle's", "distributed-backend distributed-timeout-minutes"),
     **_rows("none", "gradients are summed by piece", "DDP-impl"),
@@ -178,7 +182,7 @@ ARGUMENTS: dict[str, Argument] = {
 
 def markdown() -> Iterator[str]:
     """The table, a row for each argument."""
-    yield "| argument | what becomes of it | |"
+    yield "| argument | destination | field or reason |"
     yield "| --- | --- | --- |"
     for name, argument in ARGUMENTS.items():
         yield f"| `{name}` | {FATES[argument.fate]} | {argument.words} |"
