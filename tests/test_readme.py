@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CHART = yaml.safe_load((ROOT / "charts" / "heddle" / "Chart.yaml").read_text())
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "profiles").rglob("*.md")]
+)
 HELM = Assets.of(os.environ).path("helm")
 MAKE = (ROOT / "Makefile").read_text()
 
@@ -144,7 +146,7 @@ def test_the_nodes_of_the_shown_run_can_be_asked_for():
     assert sorted(gpus) == [1, 2, 2, 3]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_every_link_leads_somewhere(page):
     text = page.read_text()
     links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
