@@ -33,7 +33,7 @@ from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch
 from heddle_operator.state.decision import Decision, Phase, sooner
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.progress import progress_timeout_s, slow_ranks
-from heddle_operator.state.reachability import doubt_left_s, rank_at, report_of
+from heddle_operator.state.reachability import doubt_left_s, report_of
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 
@@ -139,7 +139,7 @@ def _finish_switch(view: View, live: EpochRecord, phases: set[str]) -> Decision:
 def _phases(live: EpochRecord, observed: Observed) -> set[str]:
     """Phases of the live epoch's ranks; "elsewhere" for one that does not hold the epoch."""
     found: set[str] = set()
-    for member in live.ranked:
-        rank = rank_at(observed, member.pod, member.slot)
+    for seen in observed.ranked(live):
+        rank = seen.rank
         found.add(rank.phase if rank is not None and rank.epoch == live.epoch else "elsewhere")
     return found

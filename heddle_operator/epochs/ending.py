@@ -17,8 +17,8 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_pod_lost, sends_heartbeats
 from heddle_operator.state.reasons import DecisionReason, FailedReason
 from heddle_operator.state.situation import Situation, View
-from heddle_operator.state.snapshot import Observed
-from worker.contract import Member, RankReport
+from heddle_operator.state.snapshot import MemberView, Observed
+from worker.contract import RankReport
 
 LOOK_AGAIN_S = 5.0  # while weights are written
 TRAINED = "all steps are trained"
@@ -41,8 +41,8 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
     """
     observed = view.observed
     phases: list[str] = []
-    for member in live.ranked:
-        phase = _phase_of(view, live, member)
+    for seen in observed.ranked(live):
+        phase = _phase_of(view, live, seen)
         if phase not in ("saving", "done"):
             return None
         phases.append(phase)
@@ -74,7 +74,7 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
 
 def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
     """A rank that keeps the weights before a step that was not finite; None if there is none."""
-    words = (_newest_word(member, observed) for member in live.ranked)
+    words = (seen.newest_word for seen in observed.ranked(live))
     return next((word for word in words if word and word.error_kind == "numeric"), None)
 
 
@@ -87,7 +87,7 @@ def _how_kept(observed: Observed) -> str:
 
 
 def _what_is_trained(steps: int, live: EpochRecord, observed: Observed) -> str:
-    words = (_newest_word(member, observed) for member in live.ranked)
+    words = (seen.newest_word for seen in observed.ranked(live))
     trained = max((word.step for word in words if word is not None), default=steps)
     return (
         TRAINED if trained >= steps else f"the training was ended after step {trained} of {steps}"
@@ -133,18 +133,12 @@ def fail(
     return Decision((*actions, closed, event), "Failed", sentence, reason=reason)
 
 
-def _phase_of(view: View, live: EpochRecord, member: Member) -> str:
+def _phase_of(view: View, live: EpochRecord, seen: MemberView) -> str:
     """A rank's phase by its newest report; what was done stays done, whatever comes after."""
-    rank = _newest_word(member, view.observed)
+    rank = seen.newest_word
     if rank is None or rank.epoch != live.epoch:
         return "elsewhere"
     is_lost = is_pod_lost(
-        view.observed, member.pod, view.now, view.settings
+        view.observed, seen.member.pod, view.now, view.settings
     ) or not sends_heartbeats(rank, view.settings)
     return "lost" if is_lost and rank.phase != "done" else rank.phase
-
-
-def _newest_word(member: Member, observed: Observed) -> RankReport | None:
-    agent = observed.agents.get(member.pod)
-    ranks = agent.report.ranks if agent is not None and agent.report is not None else ()
-    return next((rank for rank in ranks if rank.slot == member.slot), None)

@@ -27,13 +27,12 @@ from heddle_operator.state.progress import (
 )
 from heddle_operator.state.reachability import (
     is_pod_lost,
-    rank_at,
     report_of,
     sends_heartbeats,
 )
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View, has_switch_begun
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import MemberView, Observed
 from planner.wording import counted
 from worker.contract import DirectivePhase, Member, RankReport
 
@@ -114,8 +113,8 @@ def formation_fault(view: View, record: EpochRecord) -> str:
     switching = has_switch_begun(observed, record.epoch)
     if going and not switching:
         return f"node {going[0]} is leaving"
-    for member in record.seal.members:
-        fault = _member_fault(view, record, record.seal, member, switching)
+    for seen in observed.members(record):
+        fault = _member_fault(view, record, record.seal, seen, switching)
         if fault:
             return fault
     if switching:
@@ -128,20 +127,18 @@ def formation_fault(view: View, record: EpochRecord) -> str:
 
 
 def _member_fault(
-    view: View, record: EpochRecord, seal: Seal, member: Member, switching: bool
+    view: View, record: EpochRecord, seal: Seal, seen: MemberView, switching: bool
 ) -> str:
-    observed, settings = view.observed, view.settings
+    settings, member, report, rank = view.settings, seen.member, seen.report, seen.rank
     what = f"rank on GPU {member.gpu} of {member.node}"
     may_leave = switching and member.rank is None
-    if is_pod_lost(observed, member.pod, view.now, settings):
+    if is_pod_lost(view.observed, member.pod, view.now, settings):
         return "" if may_leave else f"pod {member.pod} was lost"
-    report = report_of(observed, member.pod)
     if report is None:
         return ""
-    rank = rank_at(observed, member.pod, member.slot)
     if rank is not None and not sends_heartbeats(rank, settings):
         return f"the {what} has sent no heartbeat for {settings.peer_timeout_s:g} s"
-    if not switching and _is_overdue(record, seal, member, observed, settings):
+    if not switching and _is_overdue(record, seal, seen, settings):
         part = f" (in part {rank.part or rank.phase})" if rank is not None else ""
         return f"the {what} was not prepared after {settings.prepare_timeout_s:g} s{part}"
     if rank is not None:
@@ -174,19 +171,16 @@ def _rank_fault(
     return "has left" if rank.phase == "left" and told == record.epoch else ""
 
 
-def _is_overdue(
-    record: EpochRecord, seal: Seal, member: Member, observed: Observed, settings: Settings
-) -> bool:
+def _is_overdue(record: EpochRecord, seal: Seal, seen: MemberView, settings: Settings) -> bool:
     """Whether a member sends heartbeats, and yet gets no nearer to being prepared.
 
     Of one that trains on, its progress says nothing about the engine that it builds beside.
     """
-    if _is_prepared(observed, member, record.epoch):
+    if seen.is_prepared(record.epoch):
         return False
-    rank, agent = rank_at(observed, member.pod, member.slot), observed.agents[member.pod]
-    idle = idle_s(observed, member, seal.sealed_s)
-    if rank is not None and rank.phase in ("training", "switching"):
-        idle = agent.heard_s - seal.sealed_s
+    idle = idle_s(seen, seal.sealed_s)
+    if seen.agent and seen.rank is not None and seen.rank.phase in ("training", "switching"):
+        idle = seen.agent.heard_s - seal.sealed_s
     return idle >= settings.prepare_timeout_s
 
 
@@ -203,7 +197,7 @@ def _direct(view: View, record: EpochRecord, seal: Seal) -> Decision:
     """Prepare all members; once all are prepared, switch."""
     observed, settings = view.observed, view.settings
     pods = sorted({member.pod for member in seal.members})
-    new = [m for m in seal.members if not _is_prepared(observed, m, record.epoch)]
+    new = [seen for seen in observed.members(record) if not seen.is_prepared(record.epoch)]
     phase: DirectivePhase = (
         "prepare" if new and not has_switch_begun(observed, record.epoch) else "switch"
     )
@@ -251,8 +245,3 @@ def _wants(observed: Observed, pod: str, record: EpochRecord, phase: DirectivePh
     if report.epoch != record.epoch:
         return report.epoch is None or report.epoch < record.epoch
     return phase == "switch" and report.phase == "prepare"
-
-
-def _is_prepared(observed: Observed, member: Member, epoch: int) -> bool:
-    rank = rank_at(observed, member.pod, member.slot)
-    return rank is not None and rank.pending_epoch == epoch

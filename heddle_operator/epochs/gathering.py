@@ -28,11 +28,11 @@ from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.reachability import is_silent, report_of
 from heddle_operator.state.situation import Situation, View
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import MemberView, Observed
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Member, RankExit, Resume
+from worker.contract import RankExit, Resume
 
 
 def gather(view: View, record: EpochRecord) -> Decision:
@@ -59,7 +59,7 @@ def gather(view: View, record: EpochRecord) -> Decision:
         reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
         return Decision((), "Preparing", reason, settings.peer_timeout_s)
     members = members_of(record.plan, observed, holders)
-    waiting = sorted({m.pod for m in members or () if not _is_ready(observed, m)})
+    waiting = sorted({m.pod for m in members or () if not _is_ready(observed.member(m))})
     if members is None or waiting or situation.doubtful:
         awaited = waiting or situation.doubtful
         names = named("pod", awaited) if awaited else "its pods"
@@ -219,16 +219,16 @@ def _can_go(observed: Observed, where: Situation) -> set[str]:
     return ready | ({node.name for node in observed.nodes} - starting - failed)
 
 
-def _is_ready(observed: Observed, member: Member) -> bool:
+def _is_ready(seen: MemberView) -> bool:
     """Whether its agent can take part; a pod that is being deleted can, to hand its state over.
 
     Only one that must fork a rank need be ready to: where a rank holds state there is one.
     """
-    report, pod = report_of(observed, member.pod), observed.pod(member.pod)
-    leaves = member.rank is None
+    report, pod = seen.report, seen.pod
+    leaves = seen.member.rank is None
     if report is None or pod is None or (pod.deleting and not leaves):
         return False
-    return report.ready or member.holds is not None
+    return report.ready or seen.member.holds is not None
 
 
 def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from heddle_operator.apis.wording import named
 from heddle_operator.state.actions import SendHalt
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.reachability import is_silent, rank_at, report_of, sends_heartbeats
+from heddle_operator.state.reachability import is_silent, report_of, sends_heartbeats
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from worker.contract import Halt
@@ -42,8 +42,8 @@ def halt_stranded(view: View) -> tuple[SendHalt, ...]:
 def silent_members(view: View, record: EpochRecord) -> list[str]:
     """Pods of an epoch's members that are silent, or that have a rank without heartbeats."""
     found = set()
-    for member in record.seal.members if record.seal else ():
-        rank = rank_at(view.observed, member.pod, member.slot)
+    for seen in view.observed.members(record):
+        member, rank = seen.member, seen.rank
         is_lost = rank is not None and not sends_heartbeats(rank, view.settings)
         if is_lost or is_silent(view.observed, member.pod, view.now, view.settings):
             found.add(member.pod)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.state.actions import DeletePod
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.reachability import report_of
 from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
@@ -75,4 +74,4 @@ def _could_not_meet(observed: Observed, record: EpochRecord) -> bool:
         return False
     if record.failures:  # it is known why
         return False
-    return all(report_of(observed, member.pod) is not None for member in record.seal.members)
+    return all(seen.report is not None for seen in observed.members(record))

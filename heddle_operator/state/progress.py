@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.reachability import rank_at
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import AgentView, Observed
+from heddle_operator.state.snapshot import AgentView, MemberView, Observed
 from planner.wording import counted
 from worker.contract import RECORDS_KEPT, Member, RankReport, Report, StepRecord
 
@@ -55,12 +54,13 @@ def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepReco
     return tuple(found[step] for step in sorted(found)[-RECORDS_KEPT:])
 
 
-def idle_s(observed: Observed, member: Member, since_s: float) -> float:
+def idle_s(seen: MemberView, since_s: float) -> float:
     """Seconds without progress of a member, from `since_s` on, up to its agent's newest report."""
-    view = observed.agents.get(member.pod)
-    if view is None or view.unreachable_since_s is not None:
+    agent = seen.agent
+    if agent is None or agent.unreachable_since_s is not None:
         return 0.0
-    return max(0.0, view.heard_s - max(since_s, view.progressed_s.get(member.slot, since_s)))
+    progressed_s = agent.progressed_s.get(seen.member.slot, since_s)
+    return max(0.0, agent.heard_s - max(since_s, progressed_s))
 
 
 def hang(observed: Observed, record: EpochRecord, settings: Settings) -> str:
@@ -79,10 +79,9 @@ def waits_for_a_leaver(observed: Observed, record: EpochRecord, settings: Settin
 
     Its connections tell those that move state; those that have voted look at the store alone.
     """
-    members = record.seal.members if record.seal else ()
     rows = _rows(observed, record)
-    there = {(row.member.pod, row.member.slot) for row in rows}
-    gone = [m for m in members if m.rank is None and (m.pod, m.slot) not in there]
+    members = observed.members(record)
+    gone = [seen.member for seen in members if seen.member.rank is None and seen.rank is None]
     limit_s = settings.peer_timeout_s
     if not gone or not rows or any(not r.rank.waiting or r.idle_s < limit_s for r in rows):
         return ""
@@ -118,8 +117,8 @@ def _mark(rank: RankReport) -> tuple[object, ...]:
 def _moving_rows(observed: Observed, record: EpochRecord) -> list[_Row]:
     """The members that take part; none if one of them is told of otherwise (halted, gone)."""
     found, since_s = [], _since_s(record)
-    for member in record.seal.members if record.seal else ():
-        rank = rank_at(observed, member.pod, member.slot)
+    for seen in observed.members(record):
+        member, rank = seen.member, seen.rank
         if member.rank is None and rank is None:
             continue
         if rank is None:
@@ -128,15 +127,13 @@ def _moving_rows(observed: Observed, record: EpochRecord) -> list[_Row]:
         if rank.phase == "halted" and not recovers:
             return []
         if recovers or rank.phase in MOVING:
-            found.append(_Row(member, rank, idle_s(observed, member, since_s)))
+            found.append(_Row(member, rank, idle_s(seen, since_s)))
     return found
 
 
 def members_with_ranks(observed: Observed, record: EpochRecord) -> list[tuple[Member, RankReport]]:
     """The members of an epoch whose agents answer and whose rank processes live."""
-    members = record.seal.members if record.seal else ()
-    rows = [(member, rank_at(observed, member.pod, member.slot)) for member in members]
-    return [(member, rank) for member, rank in rows if rank is not None]
+    return [(seen.member, seen.rank) for seen in observed.members(record) if seen.rank is not None]
 
 
 def _since_s(record: EpochRecord) -> float:
@@ -146,8 +143,9 @@ def _since_s(record: EpochRecord) -> float:
 def _rows(observed: Observed, record: EpochRecord) -> list[_Row]:
     since_s = _since_s(record)
     return [
-        _Row(member, rank, idle_s(observed, member, since_s))
-        for member, rank in members_with_ranks(observed, record)
+        _Row(seen.member, seen.rank, idle_s(seen, since_s))
+        for seen in observed.members(record)
+        if seen.rank is not None
     ]
 
 

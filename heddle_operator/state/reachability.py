@@ -17,11 +17,6 @@ def report_of(observed: Observed, pod: str) -> Report | None:
     return observed.reports.get(pod)
 
 
-def rank_at(observed: Observed, pod: str, slot: int) -> RankReport | None:
-    """The rank process on a GPU of a pod, as its reachable agent says."""
-    return observed.ranks.get((pod, slot))
-
-
 def sends_heartbeats(rank: RankReport, settings: Settings) -> bool:
     """Whether a rank's newest heartbeat is young enough."""
     return rank.beat_age_s <= settings.peer_timeout_s

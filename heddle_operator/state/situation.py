@@ -17,13 +17,12 @@ from heddle_operator.state.progress import hang
 from heddle_operator.state.reachability import (
     is_doubtful,
     is_silent,
-    rank_at,
     report_of,
     sends_heartbeats,
 )
 from heddle_operator.state.reasons import LossReason
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import MemberView, Observed
 from worker.contract import Member, RankReport
 
 ALIVE = ("training", "switching", "saving", "done")
@@ -186,9 +185,10 @@ def _lost(
     if pending and pending.seal and has_switch_begun(observed, pending.epoch):
         leavers = frozenset((m.pod, m.slot) for m in pending.seal.members if m.rank is None)
     found: dict[Lost, list[Member]] = {}
-    for member in live.ranked:
+    for seen in observed.ranked(live):
+        member = seen.member
         excused = (member.pod, member.slot) in leavers
-        what = _what_happened(observed, member, live, excused, now, settings)
+        what = _what_happened(observed, seen, live, excused, now, settings)
         if what is not None:
             found.setdefault(what, []).append(member)
     causes_first = sorted(found, key=lambda what: what.reason == "Halted")
@@ -208,7 +208,7 @@ def _ranks_in_words(members: list[Member]) -> str:
 
 def _what_happened(
     observed: Observed,
-    member: Member,
+    seen: MemberView,
     live: EpochRecord,
     excused: bool,
     now: float,
@@ -219,7 +219,7 @@ def _what_happened(
     A leaver is excused from ending properly, and its pod too: if the others still needed it, its
     closed connections tell them so.
     """
-    pod = observed.pod(member.pod)
+    member, pod, report, rank = seen.member, seen.pod, seen.report, seen.rank
     if pod is None or pod.phase == "ended":
         if excused:
             return None
@@ -228,10 +228,8 @@ def _what_happened(
     if is_silent(observed, member.pod, now, settings):
         silence = f"no answer of the agent for {settings.peer_timeout_s:g} s"
         return Lost("Silent", f"fell silent: {silence}")
-    report = report_of(observed, member.pod)
     if report is None:
         return None
-    rank = rank_at(observed, member.pod, member.slot)
     if rank is None:
         code = next((e.code for e in reversed(report.exits) if e.slot == member.slot), None)
         if excused and code == 0:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.worth import NodeSizes, Worth
 from planner.cluster.composition import FASTEST, SLOWEST
-from worker.contract import RankReport, Report, StepRecord
+from worker.contract import Member, RankReport, Report, StepRecord
 
 PodPhase = Literal["pending", "running", "ended"]
 
@@ -117,6 +117,35 @@ class AgentView:
     not_finite: tuple[StepRecord, ...] = ()
     problem: str = ""
     refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """A member of an epoch, and what the cluster shows of it now.
+
+    Attributes:
+        member: as it was sealed.
+        pod: None where it is gone.
+        agent: None where it was never asked.
+        report: of the agent, where the pod runs and the agent answers.
+        rank: the process on the member's GPU, where that report tells of one.
+    """
+
+    member: Member
+    pod: ObservedPod | None
+    agent: AgentView | None
+    report: Report | None
+    rank: RankReport | None
+
+    @property
+    def newest_word(self) -> RankReport | None:
+        """What the rank said last, even if its agent does not answer any more."""
+        ranks = self.agent.report.ranks if self.agent and self.agent.report else ()
+        return next((rank for rank in ranks if rank.slot == self.member.slot), None)
+
+    def is_prepared(self, epoch: int) -> bool:
+        """Whether the rank waits with everything built for an epoch."""
+        return self.rank is not None and self.rank.pending_epoch == epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +259,32 @@ class Observed:
             for rank in report.ranks:
                 found.setdefault((pod, rank.slot), rank)
         return found
+
+    def member(self, member: Member) -> MemberView:
+        """A member with its pod, agent and rank."""
+        name = member.pod
+        rank = self.ranks.get((name, member.slot))
+        return MemberView(
+            member, self._pods.get(name), self.agents.get(name), self.reports.get(name), rank
+        )
+
+    def members(self, record: EpochRecord) -> tuple[MemberView, ...]:
+        """The members of an epoch, made once; none before it is sealed."""
+        if record.seal is None:
+            return ()
+        seal, found = self._members.get(record.epoch, (None, ()))
+        if seal is not record.seal:
+            found = tuple(map(self.member, record.seal.members))
+            self._members[record.epoch] = record.seal, found
+        return found
+
+    def ranked(self, record: EpochRecord) -> tuple[MemberView, ...]:
+        """The members that have a rank in the epoch."""
+        return tuple(seen for seen in self.members(record) if seen.member.rank is not None)
+
+    @cached_property
+    def _members(self) -> dict[int, tuple[Seal, tuple[MemberView, ...]]]:
+        return {}
 
     def pods_on(self, node: str) -> tuple[ObservedPod, ...]:
         """The job's pods of a node in GPU order."""

@@ -111,6 +111,6 @@ def test_a_status_is_small_whatever_its_sentences_say(letters):
     found = status_of(view, decision, HolderCount(1, 1), Drain(blocked=long), {}, NOW_TEXT, long)
     stored = json.dumps(found, ensure_ascii=False).encode()
     assert len(stored) <= STATUS_BYTES
-    assert sum(row["message"].endswith(" ...") for row in found["conditions"]) == 4
+    assert sum(row["message"].endswith(" ...") for row in found["conditions"]) == 5
     again = refused_status(2, long, found, NOW_TEXT)
     assert len(json.dumps(found | again, ensure_ascii=False).encode()) <= STATUS_BYTES
