@@ -27,7 +27,7 @@ from planner.request import PlanRequest
 from planner.search.driver import search
 from planner.search.searcher import limits_of
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 GPUS = "h100=4x4,a100-40=4x4+2x1"
 EVALUATIONS = 2000  # so many that both engines have come to all that they do
@@ -40,7 +40,7 @@ def warm_up() -> None:
     """
     if jit.is_compiled():
         return
-    _log.warning("compiling the planner's kernel, once for this version: about 30 s")
+    LOG.warning("compiling the planner's kernel, once for this version: about 30 s")
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-m", "planner.compilation"]
     subprocess.run(

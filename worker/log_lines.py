@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Literal, get_args
 
 Format = Literal["text", "json"]
@@ -19,11 +20,28 @@ STRANGERS_LOGGERS = ("aiohttp", "asyncio")
 CHATTY_LOGGERS = ("torch._subclasses.fake_tensor",)  # tells at exit how its cache has done
 MOST_LINES, PERIOD_S = 5, 60.0  # a trace has some 3 kB
 _WHOSE: dict[str, str | int] = {}
+_ABOUT: ContextVar[dict[str, str | int] | None] = ContextVar("about", default=None)
 
 
 def note(**whose: str | int) -> None:
     """From now on each line of this process says this."""
     _WHOSE.update(whose)
+
+
+def begin_about(**fields: str | int) -> None:
+    """From now on each line of this task, and of those that it starts, says this."""
+    _ABOUT.set(dict(fields))
+
+
+def about(**fields: str | int) -> None:
+    """Add fields to the lines of a task that said `begin_about`, and of all that it started."""
+    said = _ABOUT.get()
+    if said is not None:
+        said.update(fields)
+
+
+def _whose() -> dict[str, str | int]:
+    return {**_WHOSE, **(_ABOUT.get() or {})}
 
 
 class JsonLines(logging.Formatter):
@@ -35,7 +53,7 @@ class JsonLines(logging.Formatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **_WHOSE,
+            **_whose(),
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -51,7 +69,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        record.whose = "".join(f"{name}={value} " for name, value in _WHOSE.items())
+        record.whose = "".join(f"{name}={value} " for name, value in _whose().items())
         return super().format(record)
 
 

@@ -21,6 +21,7 @@ from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent
+from worker.log_lines import begin_about
 
 LOG = logging.getLogger(__name__)
 RESTART_S = (5.0, 300.0)  # first and longest pause after a task failed by a defect of ours
@@ -200,6 +201,8 @@ class Controller:
 
     async def _guard(self, name: str, run: JobController) -> None:
         """Follow a job; a defect of ours costs this job a growing pause, and the others nothing."""
+        namespace, _, job = name.partition("/")
+        begin_about(namespace=namespace, job=job)
         await self._is_whole.wait()
         pause_s, known = RESTART_S[0], ""
         while True:
@@ -209,8 +212,9 @@ class Controller:
             except Exception as error:
                 said = repr(error)
                 LOG.error(
-                    "job=%s failed in the operator; it is followed anew in %g s: %s",
-                    *(name, pause_s, said),
+                    "it failed in the operator; it is followed anew in %g s: %s",
+                    pause_s,
+                    said,
                     exc_info=said != known,  # the same trace again says nothing
                 )
                 known = said

@@ -141,7 +141,7 @@ class JobController:
         except HeddleError as error:
             refusal = str(error)
         if self._has_ended:
-            LOG.warning("job=%s has ended, and its spec is refused: %s", *self._said(refusal))
+            LOG.warning("it has ended, and its spec is refused: %s", refusal)
             await self._expire(JobObjects(stub_of(self._body), self._context.api), Observed())
             return None
         terms = None
@@ -152,11 +152,8 @@ class JobController:
         if terms is None:
             await self._refuse(refusal)
         else:
-            LOG.warning("job=%s trains, and its spec is refused: %s", *self._said(terms.refusal))
+            LOG.warning("it trains, and its spec is refused: %s", terms.refusal)
         return terms
-
-    def _said(self, sentence: str) -> tuple[str, str]:
-        return self._body["metadata"]["name"], sentence
 
     async def _config(self) -> Mapping[str, Any] | None:
         """The config.json that the job names, once it is there; until then the job says so.
@@ -220,7 +217,7 @@ class JobController:
                     said = str(error)
                     await self._refuse(said, "NameTaken")
             except ApiRefused as error:
-                LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
+                LOG.warning("%s", error)
             await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, work: JobWork) -> None:
@@ -255,7 +252,7 @@ class JobController:
                     await objects.delete_budgets()
                     break
             except ApiRefused as error:
-                LOG.warning("job=%s %s", job.name, error)
+                LOG.warning("%s", error)
                 again = sooner(again, RETRY_S)
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
@@ -339,7 +336,7 @@ class JobController:
         trains = self._trains or (reason == "NewerRecord" and bool(self._own("Pod")))
         if trains:
             sentence += "; its pods train on, and nobody follows them until that is corrected"
-        LOG.warning("job=%s is refused: %s", *self._said(sentence))
+        LOG.warning("it is refused: %s", sentence)
         self._context.arbiter.forget(self._body["metadata"]["uid"])
         stub, identity = stub_of(self._body), self._context.identity
         objects = JobObjects(stub, self._context.api, identity)
@@ -360,5 +357,5 @@ class JobController:
                 await work()
                 return
             except ApiRefused as error:
-                LOG.warning("job=%s %s", self._body["metadata"]["name"], error)
+                LOG.warning("%s", error)
                 await asyncio.sleep(RETRY_S)

@@ -120,6 +120,7 @@ class PlannerClient:
         finally:
             self._searches.pop(action.key, None)
         self._planned(time.monotonic() - began_s)
+        LOG.debug("the planner answers %s: %s", action, data.get("problem") or "a plan")
         plan = data.pop("plan", None)
         data["notes"] = tuple(data.get("notes", ()))
         for note in data["notes"]:

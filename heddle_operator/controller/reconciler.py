@@ -40,6 +40,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.worth import NodeSizes
+from worker.log_lines import about
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
@@ -102,6 +103,10 @@ class Reconciler:
     async def reconcile(self) -> Decision:
         """One pass."""
         observed, now = await self.observe(), time.monotonic()
+        LOG.debug(
+            "observed %d nodes, %d pods, %d agents that answer, %d records",
+            *(len(observed.nodes), len(observed.pods), len(observed.reports), len(observed.epochs)),
+        )
         if self._speeds is not None:
             observed = self._speeds.seen(observed, now)
         view = View.of(self.job, observed, now, self._settings)
@@ -111,9 +116,11 @@ class Reconciler:
         decision = decide(view)
         self._on_decision(decision, view.observed, now)
         self._recovering_since_s = recovers_since(decision, self._recovering_since_s, now)
+        record = view.situation.pending or view.situation.live
+        about(epoch=record.epoch if record else 0, phase=decision.phase)
         said = (decision.phase, decision.message)
         if said != self._last:
-            LOG.info("job=%s phase=%s reason=%s", self.job.name, *said)
+            LOG.info("%s", decision.message)
             self._last = said
         done: list[bool] = []
         for batch in batches(decision.actions):
@@ -132,6 +139,7 @@ class Reconciler:
 
     async def _apply(self, action: Action) -> bool:
         """Do one thing; False if it could not be done now."""
+        LOG.debug("%s", action)
         match action:
             case SendDirective():
                 self._agents.send(action.pod, action.directive)
@@ -143,16 +151,16 @@ class Reconciler:
                 self._planning.request(action)
             case RecordEvent():
                 if self._emitted.add(action.key):
-                    LOG.info("job=%s %s", self.job.name, action)
+                    LOG.info("%s", action)
                     self._on_event(action)
             case _:
                 try:
                     await self._cluster.apply(action)
                 except ClusterConflict as error:
-                    LOG.info("job=%s %s", self.job.name, error)
+                    LOG.info("%s", error)
                     return False
                 except ClusterUnavailable as error:
-                    LOG.warning("job=%s not done: %s: %s", self.job.name, action, error)
+                    LOG.warning("not done: %s: %s", action, error)
                     return False
         return True
 

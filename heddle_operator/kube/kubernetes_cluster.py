@@ -255,7 +255,7 @@ class KubeCluster:
                 return
             if error.status == 0:
                 raise
-            LOG.warning("job=%s pod %s is refused: %s", self.job.name, action.name, error)
+            LOG.warning("pod %s is refused: %s", action.name, error)
             refused = RefusedPod(action.name, action.node, str(error), time.monotonic())
             self._refusals[action.name] = refused
             await self._rules.learn(str(error), time.monotonic())
@@ -277,7 +277,7 @@ class KubeCluster:
         for body in self._own("Pod"):
             uid = body["metadata"]["uid"]
             if body["metadata"]["name"] == action.name and uid not in self._deleted:
-                LOG.info("job=%s delete pod %s: %s", self.job.name, action.name, action.why)
+                LOG.info("delete pod %s: %s", action.name, action.why)
                 path = self._path("pods", action.name)
                 await self._api.delete(path, uid, DELETE_GRACE_S)
                 self._deleted.add(uid)

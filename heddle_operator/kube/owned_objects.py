@@ -224,7 +224,7 @@ class JobObjects:
             await self._api.create(path, event_body(self._job, event, now_micro(), self._reporter))
         except ApiRefused as error:
             if error.status != 409:
-                LOG.warning("job=%s event not posted: %s", self._job.name, error)
+                LOG.warning("event not posted: %s", error)
 
     async def remove_pods(self, pods: Collection[Mapping[str, Any]], grace_s: int) -> None:
         """Delete pods of a job that is gone, so that they do not train on through their grace.

@@ -40,7 +40,7 @@ from worker.contract import (
 )
 from worker.control.secret import store_key
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
 STORE_ENTRY = "worker.control.store:main"
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
@@ -257,7 +257,7 @@ class Agent:
     def lost(self, code: int) -> None:
         """The fork server ended, and with it every process."""
         if not self.stopping.is_set():
-            _log.error("the fork server ended with %d; the pod is lost", code)
+            LOG.error("the fork server ended with %d; the pod is lost", code)
             self.stop(1)
 
     # -- directives

@@ -30,7 +30,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 MESSAGE_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1
 BEAT_S = 1.0
@@ -137,7 +137,7 @@ def _child(request: dict[str, Any], channel: socket.socket, parent: int) -> None
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0
     except BaseException:
-        _log.critical("process %s failed", request["fork"], exc_info=True)
+        LOG.critical("process %s failed", request["fork"], exc_info=True)
         with contextlib.suppress(OSError):
             error = {"type": "error", "error": traceback.format_exc(), "at_s": time.monotonic()}
             channel.send(json.dumps(error).encode() + b"\n")

@@ -25,7 +25,7 @@ from planner.plans.ranks import RankMap
 from worker.contract import Directive
 from worker.step_record import EvaluationRecord, StepRecord
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 FOLDER = "measurements"  # under the output folder
 SCALARS = (  # of a record, as TensorBoard shows them
     "loss", "held_out_loss", "gradient_norm", "learning_rate", "loss_scale", "tokens_per_s", "mfu",
@@ -149,7 +149,7 @@ class _Queue:
             self._thread.join(patience_s)
         lost = self._added - self._written
         if lost:
-            _log.warning("%d of %d %s were not written", lost, self._added, self._what)
+            LOG.warning("%d of %d %s were not written", lost, self._added, self._what)
 
     def _write(self) -> None:
         try:
@@ -158,7 +158,7 @@ class _Queue:
                     writer.add(row)
                     self._written += 1
         except OSError as error:
-            _log.warning("%s are not written any more: %s", self._what, error)
+            LOG.warning("%s are not written any more: %s", self._what, error)
 
 
 class Writer(Protocol):
@@ -214,7 +214,7 @@ def _board(folder: Path, run: str | None) -> Writer:
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
-        _log.info("no files for TensorBoard are written; install heddle[tensorboard]")
+        LOG.info("no files for TensorBoard are written; install heddle[tensorboard]")
         return _NoBoard()
     folder.mkdir(parents=True, exist_ok=True)
     suffix = f".{run}" if run is not None else ""

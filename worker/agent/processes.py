@@ -22,7 +22,7 @@ from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.pulse import Pulse
 from worker.contract import RankReport
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
 
 
@@ -146,7 +146,7 @@ class Processes:
 
     def kill_fork_server(self, reason: str) -> None:
         """End the pod's processes; the supervisor hears of it."""
-        _log.error("%s", reason)
+        LOG.error("%s", reason)
         if self._fork_server is not None:
             self._fork_server.process.kill()
 
@@ -177,7 +177,7 @@ class Processes:
         try:
             socket.send_fds(self._fork_server.control, [request], [theirs.fileno()])
         except OSError as error:
-            _log.error("cannot reach the fork server: %s", error)
+            LOG.error("cannot reach the fork server: %s", error)
             del self._by_key[key]
             return
         finally:
@@ -210,7 +210,7 @@ class Processes:
             process.pid = message["pid"]
             self._supervisor.forked(process)
         elif "refused" in message:
-            _log.error("%s", message["error"])
+            LOG.error("%s", message["error"])
             self._by_key.pop(message["refused"], None)
         elif "exited" in message:
             self._remove_exited(message["exited"], message["code"])

@@ -15,7 +15,7 @@ from worker.agent.directives import Directives
 from worker.agent.processes import Process, Processes
 from worker.contract import ErrorKind
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 LOOK_S = 0.25  # between two looks
 STACKS_S = 2.0  # for a stuck rank to write its stacks
 
@@ -88,7 +88,7 @@ class Watchdog:
         """Say what is wrong with a rank; False if that was said before."""
         if process.error is not None:
             return False
-        _log.error("%s", sentence)
+        LOG.error("%s", sentence)
         process.error = sentence
         if process.report is not None:
             update = {"error": sentence, "error_kind": kind}

@@ -32,7 +32,7 @@ from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import family_of
 from worker.world.world import World
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 NOTICE_S = 0.5  # for a cancelled preparation that looks whether it was
 END_S = 5.0  # for one that tries to connect to a store that is gone
 
@@ -146,7 +146,7 @@ class Preparation:
             self._cut()  # it waits in C++, for a peer that will not come
             self._thread.join(END_S)
         if self.running:
-            _log.warning("the preparation of epoch %d does not end", self.epoch)
+            LOG.warning("the preparation of epoch %d does not end", self.epoch)
             self._before = None
 
     def take(self) -> Prepared | None:
@@ -161,7 +161,7 @@ class Preparation:
         try:
             prepared = self._meet(model, pod, slot, held, services)
         except Exception as error:  # whatever it was, the old epoch goes on
-            _log.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
+            LOG.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
             self.error = _without_frames(error)
             return
         with self._lock:

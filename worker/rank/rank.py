@@ -33,7 +33,7 @@ from worker.weights.saving import Saving
 from worker.world.world import World
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 POLL_S = 0.003  # while a preparation or a boundary is awaited
 SAVING_POLL_S = 0.05
 
@@ -259,8 +259,8 @@ class Rank:
             self._fail(RendezvousFailed(self._told_to_halt))
         self._told_to_halt = None
         if self._error_kind != "lost peer":  # a peer that went is no fault of this process
-            _log.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
-        _log.warning("halted at step %d: %s", self._state.progress.step, self._error)
+            LOG.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
+        LOG.warning("halted at step %d: %s", self._state.progress.step, self._error)
         traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and connections
         self._leave_world()
         self._change.forget()
@@ -326,7 +326,7 @@ class Rank:
             self._halt(error)
             return
         except Exception as error:  # not voted: the old epoch stands
-            _log.warning("the change failed before its vote", exc_info=error)
+            LOG.warning("the change failed before its vote", exc_info=error)
             self._fail(error, f"epoch {epoch} was not reached: ")
             outcome = "abort"
         finally:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from worker.weights.files import File
 
-_log = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 5.0  # so that it is done soon after the disk can be written again
 LOOK_AGAIN_S = 0.1  # while others write what a step needs
@@ -118,7 +118,7 @@ class Saving:
                     f"{reason.lower()}: {str(self._steps[0].path)!r}; "
                     "the weights are kept in memory, and the rank tries again"
                 )
-                _log.warning("%s", self.error)
+                LOG.warning("%s", self.error)
                 self._cancelled.wait(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             else:

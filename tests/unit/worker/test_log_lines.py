@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import subprocess
 import sys
 
-from worker.log_lines import MOST_LINES, PERIOD_S, FewOf
+from worker.log_lines import MOST_LINES, PERIOD_S, FewOf, JsonLines, about, begin_about
 
 PROGRAM = """
 import logging, subprocess, sys
@@ -45,6 +46,39 @@ def test_text_says_the_same_before_the_message():
     assert "INFO worker.x job=tiny pod=tiny-a-0 begins" in rows[0]
     assert "job=tiny pod=tiny-a-0 epoch=2 rank=5 a defect" in rows[1]
     assert rows[2] == "Traceback (most recent call last):"
+
+
+def test_lines_of_tasks_say_whose_they_are_by_now_and_those_of_others_do_not():
+    def said(text):
+        return json.loads(JsonLines().format(logging.LogRecord("x", 20, "", 1, text, (), None)))
+
+    async def child(goes_on, found):
+        await goes_on.wait()
+        found.append(said("child"))
+
+    async def job(name, found):
+        begin_about(namespace="ns", job=name)
+        goes_on = asyncio.Event()
+        task = asyncio.create_task(child(goes_on, found))
+        about(epoch=len(name), phase="Running")
+        goes_on.set()
+        await task
+
+    async def both():
+        found = []
+        await asyncio.gather(job("a", found), job("bb", found))
+        about(phase="Lost")  # no task began here, so nothing is said
+        return *found, said("nobody")
+
+    first, second, nobody = asyncio.run(both())
+    assert [first[key] for key in ("namespace", "job", "epoch", "phase")] == [
+        "ns",
+        "a",
+        1,
+        "Running",
+    ]
+    assert (second["job"], second["epoch"]) == ("bb", 2)
+    assert {"job", "phase"}.isdisjoint(nobody)
 
 
 def test_strangers_make_the_libraries_say_only_a_few_lines_a_minute():

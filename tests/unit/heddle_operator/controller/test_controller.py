@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 
@@ -17,6 +18,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.builders import heddle_job
 from tests.fakes.api_server import an_api_server
+from worker.log_lines import JsonLines
 
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs"
 
@@ -160,9 +162,12 @@ def test_a_defect_in_one_job_leaves_the_others_alone(tmp_path, monkeypatch, capl
         path = await apply(server, controller, a_body("sound"))
         await server.until(lambda s: message(s, path))
 
+    caplog.handler.setFormatter(JsonLines())
     with caplog.at_level(logging.ERROR):
         run(tmp_path, test)
-    assert "job=ns/broken failed in the operator; it is followed anew" in caplog.text
+    said = json.loads(caplog.text.splitlines()[0])
+    assert (said["namespace"], said["job"]) == ("ns", "broken")
+    assert said["message"].startswith("it failed in the operator; it is followed anew")
 
 
 def test_the_same_defect_is_traced_once_and_looked_at_ever_more_seldom(
@@ -187,7 +192,7 @@ def test_the_same_defect_is_traced_once_and_looked_at_ever_more_seldom(
     with caplog.at_level(logging.ERROR):
         run(tmp_path, test)
     assert caplog.text.count("Traceback") == 1
-    pauses = [record.args[1] for record in caplog.records][:4]
+    pauses = [record.args[0] for record in caplog.records][:4]
     assert pauses == [0.001, 0.002, 0.004, 0.004]
 
 
