@@ -87,7 +87,7 @@ class Loads:
 def share_out(
     classes: Sequence[MovingClass], nodes: tuple[int, ...], links: Links, grain_bytes: int
 ) -> tuple[Run, ...]:
-    """Who sends which bytes of every class to whom.
+    """Senders and receivers of the bytes of every class.
 
     Args:
         classes: that move.

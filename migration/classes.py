@@ -1,4 +1,4 @@
-"""What must move, as classes: regions that the same members hold and the same members lack.
+"""Classes of the state to move: regions that the same members hold and the same members lack.
 
 Some thousand regions are some dozens of classes, whatever the number of tensors and members, and
 all that is decided about a change is decided for a class as a whole.

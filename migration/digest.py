@@ -22,7 +22,7 @@ ReadPiece = Callable[[Piece], tuple[torch.Tensor, ...]]
 
 
 class Reducer(Protocol):
-    """What digests are compared over: a transport, or the world of an epoch."""
+    """Medium of the comparison of digests: a transport, or the world of an epoch."""
 
     device: torch.device
 

@@ -139,7 +139,7 @@ class GlooTransport:
         return self._group
 
     def _lost_peer(self, error: RuntimeError) -> str:
-        """What to say, raised only after the `except`.
+        """The sentence, raised only after the `except`.
 
         Else an error that somebody keeps would keep its cause, that its frames, these the group,
         and the group the peers waiting.

@@ -1,4 +1,4 @@
-"""Who holds and who needs which piece of the state, among the members of one change of plan.
+"""Holders and takers of each piece of the state, among the members of one change of plan.
 
 A holder's name is its transport rank: its index among the members, old and new together.  A rank
 belongs to one plan and a GPU to one process, so a member is found in the plan that it holds by its
@@ -30,7 +30,7 @@ PART_BYTES = 4  # of one element of a part; fp32
 
 
 class Participant(Protocol):
-    """What migration knows of a member of an epoch's union; `worker.contract.Member` is one."""
+    """Migration's view of a member of an epoch's union; `worker.contract.Member` is one."""
 
     @property
     def rank(self) -> int | None:
@@ -55,7 +55,7 @@ class Participant(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateLayout:
-    """What each transport rank holds, or needs.
+    """Pieces that each transport rank holds, or needs.
 
     Attributes:
         regions: of the state, at the common refinement.
@@ -82,7 +82,7 @@ def held_layout(
     layouts: Mapping[int, Plan],
     cuts: Cuts,
 ) -> StateLayout:
-    """What the members hold before the change.
+    """Pieces that the members hold before the change.
 
     Args:
         model: whose tensors are cut.
@@ -131,7 +131,7 @@ def needed_layout(
     members: Sequence[Participant],
     cuts: Cuts,
 ) -> StateLayout:
-    """What the members must hold after the change.
+    """Pieces that the members must hold after the change.
 
     Args:
         model: whose tensors are cut.

@@ -66,7 +66,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one rank sends another at once.
+    """One message from one rank to another.
 
     Attributes:
         sender, receiver: transport ranks.

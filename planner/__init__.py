@@ -1,4 +1,4 @@
-"""What GPUs there are, what a plan costs on them, and which plan is best.
+"""The GPUs that there are, the cost of a plan on them, and the best plan.
 
 Here live the words that every package uses (`Composition`, `Workload`, `Plan`, `Seat`, `Piece`),
 the one cost model, and the search.  Nothing here imports another package of Heddle, torch,

@@ -79,7 +79,7 @@ def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({}))
 
 
 def _status(command: click.Command) -> object:
-    """What the command returns; a pipe that was closed is an error, where click exits with 1."""
+    """Result of the command; a pipe that was closed is an error, where click exits with 1."""
     output = sys.stdout
     try:
         return command(standalone_mode=False)

@@ -1,4 +1,4 @@
-"""What the planner is asked and what it answers, as data.
+"""Questions to the planner and its answers, as data.
 
 Invariant: an answer says where its plan came from, stage by stage of the search, and what it could
 not do (`notes`).  JSON keys are those of `heddle plan --output json`.
@@ -123,7 +123,7 @@ def idle_gpus(plan: Plan, composition: Composition) -> tuple[tuple[str, int], ..
 
 @dataclass(frozen=True, slots=True)
 class MarginalGain:
-    """What one more node of a type would add."""
+    """Worth of one more node of a type."""
 
     gpu_type: str  # of the node
     gpus: int  # of the node, the size most nodes of that type have
@@ -193,7 +193,7 @@ class PlanAnswer:
         }
 
     def _money_json(self, composition: Composition) -> dict[str, Any]:
-        """What the plan costs, where the nodes have prices."""
+        """Cost of the plan in money, where the nodes have prices."""
         per_hour = plan_price(self.plan, composition)
         if per_hour is None:
             return {}
@@ -201,7 +201,7 @@ class PlanAnswer:
         return {"price_per_hour": per_hour, "money_per_sample": per_sample}
 
     def _wishes_json(self, request: PlanRequest) -> dict[str, Any]:
-        """What was asked besides the plan."""
+        """Other questions answered besides the plan."""
         rows: dict[str, Any] = {}
         if request.max_gpus:
             rows["max_gpus"] = request.max_gpus.to_json()

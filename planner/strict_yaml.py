@@ -63,7 +63,7 @@ def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
 
 
 def _reason_of(problem: Exception) -> str:
-    """What is wrong and where, without the names that PyYAML uses."""
+    """The mistake and its place, without the names that PyYAML uses."""
     if isinstance(problem, yaml.reader.ReaderError):
         return "it holds a character that YAML does not allow"
     if not isinstance(problem, yaml.MarkedYAMLError) or problem.problem_mark is None:

@@ -34,7 +34,7 @@ _DEMANDS = {
 
 
 def demand_of(error: Mapping[str, Any]) -> str:
-    """What a value must be, in plain words, by one of pydantic's errors about it."""
+    """Demand on a value, in plain words, by one of pydantic's errors about it."""
     words = _DEMANDS.get(error["type"])
     if words is None:
         return str(error["msg"]).removeprefix("Value error, ")
@@ -49,7 +49,7 @@ def _number(value: object) -> str:
 
 
 def kind_of(found: object) -> str:
-    """What was read from JSON or YAML, in words for a message: "a list", "nothing"."""
+    """Kind of a value from JSON or YAML, in words for a message: "a list", "nothing"."""
     kinds = {dict: "a mapping", list: "a list", str: "a text", bool: "a truth value"}
     if found is None:
         return "nothing"

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from heddle.main import heddle
+from heddle_operator.resources.generate import RULES
 from heddle_operator.state.settings import settings_schema
 
 ROOT = Path(__file__).parents[1]
@@ -83,9 +84,11 @@ def commands(command: click.Command, words: str) -> Iterator[tuple[str, str]]:
 def texts() -> dict[str, list[tuple[str, str]]]:
     """{source: [(place, block)]} of all that is no document."""
     crd = yaml.safe_load((ROOT / "manifests/crd/heddlejob.yaml").read_text())
+    rules = yaml.safe_load(RULES.read_text())["rules"]
     values = (ROOT / "charts/heddle/values.yaml").read_text()
     return {
         "resource": list(descriptions(crd["spec"]["versions"][0]["schema"])),
+        "rules": [(path, rule["message"]) for path, of in rules.items() for rule in of],
         "settings": list(descriptions(settings_schema())),
         "chart": [("values.yaml", row) for row in re.findall(r"# -- (.*)", values)],
         "help": [(place, " ".join(text.split())) for place, text in commands(heddle, "heddle")],
@@ -111,7 +114,7 @@ def test_a_document_is_plain(path):
     assert found == [], "\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("source", ["resource", "settings", "chart", "help"])
+@pytest.mark.parametrize("source", ["resource", "rules", "settings", "chart", "help"])
 def test_a_field_an_option_and_a_value_are_plain(source):
     found = [row for place, block in texts()[source] for row in faults(place, block)]
     assert found == [], "\n" + "\n".join(found)

@@ -49,6 +49,13 @@ def test_every_condition_and_its_reasons_are_explained():
     assert cells("Conditions", 2) - words(ConditionReason) == set()
 
 
+def test_the_resource_names_every_condition():
+    crd = yaml.safe_load((ROOT / "manifests" / "crd" / "heddlejob.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    told = schema["properties"]["status"]["properties"]["conditions"]["description"]
+    assert set(re.findall(r"[A-Z]\w+", told)) - {"Conditions"} == words(ConditionType)
+
+
 @pytest.mark.parametrize("title", ["Conditions", "Events"])
 def test_every_row_says_what_it_means(title):
     rows = [

@@ -1,4 +1,4 @@
-"""What operator and worker agree on.
+"""Contract of operator and worker.
 
 HTTP + JSON between the operator and the agent of each worker pod.
 

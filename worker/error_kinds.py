@@ -1,4 +1,4 @@
-"""What kind of error stopped a rank, and one sentence about it.
+"""Kind of the error that stopped a rank, and one sentence about it.
 
 The operator recovers from a lost peer, leaves a device out that failed, and ends a job whose error
 would come again for ever; so somebody must tell them apart.

@@ -1,4 +1,4 @@
-"""What a job measures: at each step, and when it is evaluated.
+"""Measurements of a job: at each step, and when it is evaluated.
 
 Part of the contract between operator and worker.
 """

@@ -1,4 +1,4 @@
-"""What the ranks train: model, data, precision, optimizer and the learning rate's schedule.
+"""Training settings: model, data, precision, optimizer and the learning rate's schedule.
 
 Part of the contract of worker and operator; both read it from plain data.
 """
@@ -135,7 +135,7 @@ class Schedule(Section):
     )
 
     def fault(self, learning_rate: float, warmup_steps: int, steps: int) -> str | None:
-        """What is wrong with it in a job of so many steps, one sentence; None if nothing."""
+        """The fault of the schedule in a job of so many steps, one sentence; else None."""
         kind, decay = self.kind, self.decay_steps
         if kind == "constant" and (decay is not None or self.min_learning_rate):
             return (
@@ -177,7 +177,7 @@ class Corpus(Frozen):
 
 
 class DataSpec(Frozen):
-    """What the ranks read."""
+    """Data that the ranks read."""
 
     blend: Annotated[tuple[Corpus, ...], Field(min_length=1)]
     split: Split = Field(
@@ -197,7 +197,7 @@ class DataSpec(Frozen):
 def evaluation_fault(
     every: int | None, samples: int | None, split: tuple[float, float, float]
 ) -> str | None:
-    """What is wrong with an evaluation, one sentence; None if nothing."""
+    """The fault of an evaluation, one sentence; else None."""
     if every is None and samples is not None:
         return "evaluateSamples is of no use without evaluateEvery; give both, or none"
     if every is not None and not split[1]:
@@ -278,7 +278,7 @@ class Training(Section):
 
 
 class TrainingSpec(Training):
-    """What the ranks train, equal in every epoch of a job."""
+    """Task of the ranks, equal in every epoch of a job."""
 
     model_config = ConfigDict(extra="ignore", loc_by_alias=False)
 

@@ -1,4 +1,4 @@
-"""What the planner's commands read: compositions, plan files, workloads.
+"""Inputs of the planner's commands: compositions, plan files, workloads.
 
 Invariant: a mistake of the user is one sentence, with what was found and what to write instead.
 """
@@ -77,7 +77,7 @@ def read_max_gpus(texts: tuple[str, ...], composition: Composition) -> GpuLimits
 
 
 def _read_yaml(file: Path, holds: str) -> Any:
-    """What a YAML or JSON file says; the library is loaded only for those who have one."""
+    """Content of a YAML or JSON file; the library is loaded only for those who have one."""
     from planner.strict_yaml import read_yaml
 
     return read_yaml(file, f"{holds} file", InvalidComposition)

@@ -78,7 +78,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
 
 
 def _measured(progress: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
-    """What the newest step told beside its loss and its time, on one line."""
+    """Figures of the newest step beside its loss and its time, on one line."""
     words = []
     if "tokensPerSecond" in progress:
         words.append(f"{progress['tokensPerSecond']:,.0f} tokens/s")

@@ -32,7 +32,7 @@ class MeasuredCost:
 
     @property
     def error(self) -> float:
-        """What the formula is above the measurement, a share of it."""
+        """Excess of the formula over the measurement, as a share of it."""
         return self.iteration_s / self.measured_s - 1
 
     def to_json(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def mean_error(rows: tuple[MeasuredCost, ...]) -> float:
 
 
 def measured_costs(path: str, profiles: Path | None) -> tuple[MeasuredCost, ...]:
-    """What each measured plan of a file costs; a JSON list, or a JSON object a line.
+    """Costs of the measured plans of a file: a JSON list, or a JSON object a line.
 
     Args:
         path: the file; `-`: standard input.

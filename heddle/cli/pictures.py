@@ -144,7 +144,7 @@ def _title(plan: Plan, cost: PlanCost, profile: Profile, step_s: float, left: in
 
 
 class _Drawing(NamedTuple):
-    """What all panels of a picture share; `many` bars are drawn as pixels."""
+    """Scales that all panels of a picture share; `many` bars are drawn as pixels."""
 
     plan: Plan
     profile: Profile
@@ -153,7 +153,7 @@ class _Drawing(NamedTuple):
     many: bool
 
     def lanes(self, axes: Axes, kind: Kind, events: Sequence[Event], *, is_slowest: bool) -> None:
-        """What each stage does over time, and which GPUs and layers it has."""
+        """Schedule of each stage over time, with its GPUs and layers."""
         template = self.plan.templates[kind[0].template]
         heading = _heading(kind, template.micro_batch, max(event.end_s for event in events))
         axes.set_title(heading, loc="left", fontsize=8, fontweight="bold")
@@ -172,7 +172,7 @@ class _Drawing(NamedTuple):
             label.set_color(TYPE_COLOURS[types.index(stage.gpu_type) % len(TYPE_COLOURS)])
 
     def _bars(self, axes: Axes, s: int, events: Sequence[Event], micro_batches: int) -> None:
-        """What one stage does, and the number of its micro-batch on every bar with room for it."""
+        """Schedule of one stage, with the micro-batch on every bar with room for it."""
         spans: dict[str, list[tuple[float, float]]] = {"message": [], "forward": [], "backward": []}
         for event in events:
             kind = event.operation if event.operation in WORK else "message"
@@ -198,7 +198,7 @@ class _Drawing(NamedTuple):
         _column(axes, replica, "a micro-batch", rows)
 
     def memory(self, axes: Axes, replica: ReplicaCost) -> None:
-        """What one GPU of each stage holds at its peak, of what it has."""
+        """Peak memory of one GPU of each stage, out of its capacity."""
         rows = []
         stages = self.plan.templates[replica.template].stages
         for stage, priced in zip(stages, replica.stages, strict=True):

@@ -91,7 +91,7 @@ def plan_table(plan: Plan, cost: PlanCost) -> str:
 
 
 def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile) -> str:
-    """What an answer says besides its plan, a sentence a line."""
+    """Notes of an answer besides its plan, a sentence a line."""
     lines = [
         f"{answer.throughput_samples_s:.1f} samples/s, iteration "
         f"{answer.cost.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
@@ -136,7 +136,7 @@ def _gains(answer: PlanAnswer) -> Iterator[SearchStage]:
 
 
 def diff_table(diff: PlanDiff) -> str:
-    """What changes between two plans, template by template, then the bytes by node pair."""
+    """Changes between two plans, template by template, then the bytes by node pair."""
     rows = [
         (row.fate, _template(row.before), "->" if row.fate == "changed" else "", _template(after))
         for row in diff.templates
@@ -162,7 +162,7 @@ def _template(template: FilledTemplate | None) -> str:
 
 
 def cost_table(plan: Plan, cost: PlanCost) -> str:
-    """What each stage does for one micro-batch; replicas that cost the same share their rows."""
+    """Work of each stage for one micro-batch; replicas of equal cost share their rows."""
     rows = [
         (name, alike, _stage(stage), *map(_ms, (*priced.work, priced.p2p_s, priced.time_s)))
         for name, alike, stage, priced in _priced_stages(plan, cost)
@@ -181,7 +181,7 @@ def _priced_stages(plan: Plan, cost: PlanCost) -> Iterator[tuple[str, str, Stage
 
 
 def memory_table(plan: Plan, cost: PlanCost, profile: Profile) -> str:
-    """What one GPU of each stage holds, by kind."""
+    """Memory of one GPU of each stage, by kind."""
     unit, scale = memory_unit(cost.peak_memory_bytes)
     rows = []
     for name, _, stage, priced in _priced_stages(plan, cost):

@@ -299,7 +299,7 @@ def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
 
 
 def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
-    """What the options ask, of these nodes.
+    """Request of the options for these nodes.
 
     Raises:
         HeddleError: an option is wrong, or two contradict each other.

@@ -95,7 +95,7 @@ def profile(
 def _checked(
     folder: Path, model: str, gpu_type: str | None, device: str | None, repeats: int
 ) -> tuple[Path, str, str, str, int]:
-    """What is measured where, checked after a subcommand's `--help` had its turn."""
+    """Model, device and folder to measure, checked after a subcommand's `--help` had its turn."""
     if gpu_type is None:
         raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
     if not LABEL.fullmatch(gpu_type) or gpu_type == "links":

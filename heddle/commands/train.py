@@ -159,7 +159,7 @@ def train(
 
 @contextlib.contextmanager
 def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
-    """What is run, as a run with an id of its own that holds its output folder."""
+    """The run, with its own id and its output folder."""
     import secrets
 
     from heddle.train.preconditions.output_folder import OutputFolder

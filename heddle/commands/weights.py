@@ -128,7 +128,7 @@ def check(folder: Path, output: str) -> None:
 
 
 class Run(NamedTuple):
-    """What is exported.
+    """Weights to export.
 
     Attributes:
         wanted: all of it, as it is.
@@ -168,7 +168,7 @@ def _open_folder(folder: Path) -> WeightsFolder:
 
 
 def _model_of(folder: Path) -> tuple[ModelShape, Family]:
-    """What the config.json of a folder says."""
+    """Content of a folder's config.json."""
     from planner.model.config import model_from_config
     from worker.weights.hugging_face.config import CONFIG, read_config
     from worker.weights.hugging_face.tensors import family_of
@@ -220,7 +220,7 @@ def _names(dtypes: Iterable[Any]) -> list[str]:
 
 
 def _print(about: dict[str, Any], output: str) -> None:
-    """What was found: as JSON, or as a table without what is empty."""
+    """Findings: as JSON, or as a table without empty rows."""
     if output == "json":
         click.echo(json.dumps(about))
         return

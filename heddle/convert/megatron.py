@@ -23,7 +23,7 @@ LOSS_SCALE = 2**32  # Megatron's, where nothing is said
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What came out.
+    """Result of a conversion.
 
     Attributes:
         job: a HeddleJob as plain data; a model without a name has the path that was asked for.

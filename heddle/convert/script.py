@@ -32,7 +32,7 @@ Branch = Literal["taken", "passed", "done", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a script says.
+    """Content of a launch script.
 
     Attributes:
         words: of the one training command.
@@ -204,7 +204,7 @@ class _Reader:
         return found
 
     def _escaped(self, otherwise: str) -> str:
-        """What a backslash makes of the next sign; in quotes `otherwise` stays before most."""
+        """The next sign after a backslash; in quotes `otherwise` stays before most."""
         following, self.at = self.text[self.at + 1 : self.at + 2], self.at + 2
         if following == "\n":
             return ""
@@ -237,7 +237,7 @@ class _Reader:
         return found
 
     def _unknown(self, written: str, what: str) -> str:
-        """What a shell alone knows, in one piece; the reason is kept."""
+        """A value that only a shell knows, in one piece; the reason is kept."""
         line = self.text.count("\n", 0, self.at - len(written)) + 1
         where = f"line {line} sets {self.naming} to {what}"
         where = where if self.naming else f"line {line} has {what} there"

@@ -63,7 +63,7 @@ LAUNCHER = frozenset(
 
 
 class Argument(NamedTuple):
-    """What becomes of an argument.
+    """Destination of an argument.
 
     Attributes:
         fate: where it goes.

@@ -17,7 +17,7 @@ _FROM_A_SHELL = re.compile(r"\$\w+|\$\{[^}]*\}|\$\(.*\)|`[^`]*`|\$.*")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What was said.
+    """Arguments with their values.
 
     Attributes:
         values: of each known argument, the last time that it was said.
@@ -117,7 +117,7 @@ def _parts(word: str) -> list[str]:
 
 
 def _behind_program(words: list[str]) -> list[str]:
-    """What follows the program, if it is named and no argument of Megatron stands before it."""
+    """The words after the program, if no argument of Megatron stands before it."""
     for index, word in enumerate(words):
         if word in ARGUMENTS:
             break

@@ -72,7 +72,7 @@ def draw(result: Mapping[str, Any], recorder: Recorder, path: Path) -> None:
 
 
 def marks(recorder: Recorder, begin_s: float) -> tuple[Mark, ...]:
-    """What happened to the nodes, and each plan that was kept, in order of time."""
+    """Events of the nodes, and each plan that was kept, in order of time."""
     found = [
         Mark(at_s=each.at_s - begin_s, kind=each.event.verb, label=_label(each.event))
         for each in recorder.happened

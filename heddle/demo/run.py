@@ -21,7 +21,7 @@ EVALUATIONS = 1000  # of the search: about half a second, and the same plan on e
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What a user chose.
+    """Choices of a user.
 
     Attributes:
         cooldown_s: between a change and one that only makes the job faster.

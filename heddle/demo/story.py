@@ -1,4 +1,4 @@
-"""What happens in the demo: the nodes that it starts with, and what joins and leaves when."""
+"""Events of the demo: its first nodes, and each join and leave with its time."""
 
 from __future__ import annotations
 

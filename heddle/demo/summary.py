@@ -1,4 +1,4 @@
-"""What a run says in words: a line for each reconfiguration, and the last words.
+"""Sentences of a run: a line for each reconfiguration, and the last words.
 
 Pure: from a result (the JSON object of the demo) to lines of text.
 """
@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 
 
 def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """What happened, in three sentences."""
+    """Summary of a run, in three sentences."""
     changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
     stalls = [e["reconfiguration"]["stall_s"] for e in changes if e["reconfiguration"]["stall_s"]]
     pids, kept = _survivors(result), len(result["refusals"])

@@ -35,7 +35,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a user says beside the job.
+    """Options of a user beside the job.
 
     Attributes:
         ranks: processes; None: one for each core.

@@ -35,7 +35,7 @@ TIMES = ("forward_s", "backward_s", "attention_s")
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a run found out about its own times.
+    """Findings of a run about its own times.
 
     Attributes:
         epoch: that was measured.
@@ -67,7 +67,7 @@ class Correction:
 def correction_of(
     workload: Workload, recorder: Recorder, profile: Profile, before: Sequence[Correction]
 ) -> Correction | None:
-    """What the newest epoch's steps say, once all of its ranks have measured themselves.
+    """Findings of the newest epoch's steps, once all of its ranks have measured themselves.
 
     Args:
         workload: that is trained.

@@ -18,7 +18,7 @@ PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch with
 
 
 def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOptions:
-    """What is run where.
+    """A job, its nodes and its folders.
 
     Args:
         choices: of the user.

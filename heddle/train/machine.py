@@ -20,7 +20,7 @@ _NOISE = re.compile(r"\((r|tm|c)\)|\bcpu\b|\bprocessor\b|\b\d+-core\b|@.*$", re.
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has.
+    """Resources of this machine.
 
     Attributes:
         processor: its name as the system says it.
@@ -44,7 +44,7 @@ class Machine:
 
 
 def this_machine(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
-    """What the system says."""
+    """The machine as the system reports it."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         _processor(proc / "cpuinfo"),

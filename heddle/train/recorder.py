@@ -1,4 +1,4 @@
-"""What a run did, gathered from reports and decisions while it happens.
+"""History of a run, gathered from reports and decisions while it happens.
 
 Invariant: append-only; what a report tells twice is kept once.
 """

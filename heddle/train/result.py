@@ -23,7 +23,7 @@ from worker.contract import StepRecord
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What only the run itself knows.
+    """Figures that only the run itself knows.
 
     Attributes:
         restart_s: from spawning the first pods to the first step: what a cold restart costs.

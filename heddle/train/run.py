@@ -242,7 +242,7 @@ class LocalRun:
         return True
 
     async def end(self) -> None:
-        """What is to be done when the last step is trained, before all processes end."""
+        """Work after the last step, before all processes end."""
 
     async def close(self) -> None:
         """End every process of the run."""
@@ -379,5 +379,5 @@ class LocalRun:
 
 
 def engine_name() -> str:
-    """What trains, with its versions."""
+    """The training libraries, with their versions."""
     return f"deepspeed {version('deepspeed')} PipelineEngine, torch {version('torch')}, gloo"

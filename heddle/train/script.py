@@ -1,4 +1,4 @@
-"""What happens to the nodes of a run: they join, are drained, are killed, each at a step.
+"""Events of the nodes of a run: they join, are drained, are killed, each at a step.
 
 Source: the format is our own; a node is written as in a nodes file (`planner.cluster.composition`).
 """

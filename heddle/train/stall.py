@@ -17,7 +17,7 @@ PARTS = ("detect", "agree", "plan", "prepare", *LAPS)
 
 @dataclass(frozen=True, slots=True)
 class LossTimes:
-    """What the operator and the harness saw of a loss, by the monotonic clock.
+    """Times of a loss that operator and harness saw, by the monotonic clock.
 
     Attributes:
         killed_s: the kill, where the harness knows it.

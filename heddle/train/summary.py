@@ -1,4 +1,4 @@
-"""What a run of a user's job says at its end; pure, from its result to sentences."""
+"""Last sentences of a run of a user's job; pure, from its result to sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.wording import counted
 
 
 def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """What was trained, how fast, and where the weights are."""
+    """Model, speed and place of the weights, in sentences."""
     losses = result["losses"]
     if not losses:
         return ("No step was trained, and no weights were written.",)

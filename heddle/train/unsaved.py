@@ -1,4 +1,4 @@
-"""What a user can do while the disk refuses the final weights, and where they are after a run.
+"""Advice while the disk refuses the final weights, and their place after a run.
 
 Invariant: reads the disk, writes nothing; weights are called saved only where a model can be made
 of what the disk holds.
@@ -18,7 +18,7 @@ WEIGHTS = ("parts/*", "model*.safetensors*")  # as a run writes them into its ou
 
 
 def remedy(folder: Path, model: ModelShape) -> str:
-    """What lets the final weights be written, as a clause that tells the user to do it."""
+    """Remedy that lets the final weights be written, as a clause."""
     try:
         written = sum(path.stat().st_size for name in WEIGHTS for path in folder.glob(name))
         free = shutil.disk_usage(folder).free
@@ -31,7 +31,7 @@ def remedy(folder: Path, model: ModelShape) -> str:
 
 
 def without_waiting(folder: Path) -> str:
-    """What remains of the final weights if the run ends now, as a clause."""
+    """The rest of the final weights if the run ends now, as a clause."""
     return as_parts(folder) if whole_parts(folder) else "no weights are saved"
 
 

@@ -1,8 +1,8 @@
 """`spec.model`: a model by its name, the folder that it stands in, or code of the user's own.
 
-A folder's model is known from its config.json, and that of code from what `heddle model` prints.  A
-cluster's operator sees neither folder nor code, so a ConfigMap has a copy (`configRef`), and the
-ranks compare it with what they have.
+A folder's config.json describes its model; for code the output of `heddle model` does.  A cluster's
+operator sees neither, so a ConfigMap has a copy (`configRef`), and the ranks compare
+it with their own.
 """
 
 from __future__ import annotations

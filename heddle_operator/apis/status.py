@@ -205,7 +205,7 @@ class JobStatus(Section):
     conditions: tuple[ConditionStatus, ...] | None = Field(
         default=None,
         description=(
-            "Conditions of the job: Accepted, Planned, Running, Reconfiguring, Degraded, "
+            "Conditions of the job: Ready, Accepted, Planned, Running, Reconfiguring, Degraded, "
             "NodesLeftOut, DrainBlocked, Diverged, Complete, Failed."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

@@ -1,1 +1,1 @@
-"""What GPUs there are: nodes and GPU types."""
+"""The GPUs that there are: nodes and GPU types."""

@@ -1,4 +1,4 @@
-"""What GPUs there are now, node by node.
+"""The GPUs that there are now, node by node.
 
 Invariant: nodes are sorted by name, names are unique, so equal compositions are equal objects with
 equal digests.  What nobody stated (price, network card) is not written either.

@@ -21,7 +21,7 @@ from planner.errors import UnprofiledConfiguration
 
 
 def _fields(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """What a type states, and what it has from the type that it is like."""
+    """Facts of a type: its own, and those of the type that it is like."""
     row = dict(rows[name])
     inherited = _fields(rows, row.pop("like")) if "like" in row else {}
     if "memory_gib" in row:

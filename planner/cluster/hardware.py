@@ -1,4 +1,4 @@
-"""What a GPU type is, as far as the roofline of one operator needs it.
+"""A GPU type, as far as the roofline of one operator needs it.
 
 An operator takes as long as its arithmetic, its memory traffic or its launch, whichever is longest.
 A product of matrices is cut into tiles that the processors take in waves, so that an odd number of

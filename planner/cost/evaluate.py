@@ -1,4 +1,4 @@
-"""What an iteration of a placed plan costs: the one evaluator of Heddle.
+"""Cost of an iteration of a placed plan: the one evaluator of Heddle.
 
 Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.
 `cost_of`, the event simulation and the workers that emulate devices take their seconds from the
@@ -79,7 +79,7 @@ class ReplicaCost:
 
 @dataclass(frozen=True, slots=True)
 class PlanCost:
-    """What one iteration of a plan costs."""
+    """Cost of one iteration of a plan."""
 
     iteration_s: float  # the slowest replica + `sync_s` + `optimizer_s`
     throughput_samples_s: float  # global batch over `iteration_s`

@@ -1,4 +1,4 @@
-"""What the experts of a MoE stage cost in communication, tiled as EP x ETP x EDP.
+"""Communication cost of a MoE stage's experts, tiled as EP x ETP x EDP.
 
 The W devices of a stage (all replicas of its template, replica by replica and slot by slot) are cut
 into runs of ETP devices that share each expert, and EP such runs hold all experts once.  Tokens go

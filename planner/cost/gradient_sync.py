@@ -58,7 +58,7 @@ def sync_messages(
 
 
 def _tied_owners(ranks: RankMap, slot: int, slots: int) -> tuple[int, ...]:
-    """Who holds a slot of the weight that embedding and head share: both ends of each pipeline."""
+    """Holders of a slot of the weight that embedding and head share: both ends of each pipeline."""
     ends = [
         group[slot * len(group) // slots]
         for pipeline in ranks.pipelines

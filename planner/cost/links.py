@@ -40,7 +40,7 @@ def edge_seconds(
 
 
 def port(profile: Profile, end: EdgeEnd) -> LinkCost:
-    """What a stage sends to another node over.
+    """Link of a stage to another node.
 
     Where the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over
     their share of a NIC that all senders of the node use at once.

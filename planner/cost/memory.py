@@ -1,4 +1,4 @@
-"""What one GPU of a stage holds at its peak, kind by kind, and how many layers fit.
+"""Peak memory of one GPU of a stage, kind by kind, and the number of layers that fit.
 
 Invariant: from one block on, linear in the number of blocks before and at the optimizer step, so
 that a cap on layers is exact.
@@ -27,7 +27,7 @@ LOGIT_BYTES = 8  # fp32 values, and their gradient
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a system holds for each parameter, and its buffers.
+    """Memory of a system for each parameter, and its buffers.
 
     Attributes:
         weight: bytes in the training precision.
@@ -150,7 +150,7 @@ class StageMemory:
 
     @property
     def state_bytes(self) -> int:
-        """What stays from step to step."""
+        """Memory that stays from step to step."""
         held = self.weights, self.gradients, self.optimizer, self.communication
         return formulas.state_bytes(*held)
 
@@ -198,7 +198,7 @@ def slot_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[in
 
 
 def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> StageMemory:
-    """What one GPU of the stage holds at its peak with that many blocks.
+    """Peak memory of one GPU of the stage with that many blocks.
 
     Raises:
         UnprofiledConfiguration: the profile lacks a key of the stage.

@@ -1,4 +1,4 @@
-"""What the nodes of a plan cost in money, and what a sample costs.
+"""Cost of a plan's nodes in money, and cost of a sample.
 
 Invariant: a node that a plan uses is paid as a whole, its idle GPUs included; a node that the plan
 leaves alone is not paid.
@@ -54,7 +54,7 @@ def plan_price(plan: Plan, composition: Composition) -> float | None:
 
 
 def minimised_price(per_hour: float) -> float:
-    """What money counts while it is minimised: next to nothing where it is nothing.
+    """Weight of money while it is minimised: next to nothing where it is nothing.
 
     So the fastest of all plans that cost nothing is the best.
     """

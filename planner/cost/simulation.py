@@ -29,7 +29,7 @@ Operation = Literal[
 
 
 class Event(NamedTuple):
-    """What one stage does with one micro-batch from `start_s` to `end_s`."""
+    """Work of one stage on one micro-batch from `start_s` to `end_s`."""
 
     stage: int
     operation: Operation

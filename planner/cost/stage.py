@@ -1,4 +1,4 @@
-"""What a stage computes and communicates for one micro-batch, and what its optimizer step takes.
+"""Computation and communication of a stage for one micro-batch, and its optimizer step.
 
 Invariant: layers of a kind cost the same wherever they are; recomputation is part of the backward
 pass.
@@ -20,7 +20,7 @@ from planner.profiles.profile import BLOCKS, Profile
 
 
 class StageWork(NamedTuple):
-    """What a stage does for one micro-batch, messages to its neighbours apart."""
+    """Work of a stage for one micro-batch, messages to its neighbours apart."""
 
     forward_s: float  # computation of the forward pass
     backward_s: float  # computation of the backward pass
@@ -40,7 +40,7 @@ def stage_seconds(
     layers: range,
     expert_s: float = 0.0,
 ) -> StageWork:
-    """What a stage does for one micro-batch, on nodes of speed factor 1.
+    """Work of a stage for one micro-batch, on nodes of speed factor 1.
 
     Args:
         profile: supplies the costs.

@@ -1,1 +1,1 @@
-"""What is trained: the shape of a model, its named tensors, and the settings of its training."""
+"""The training task: the shape of a model, its named tensors, and the settings of its training."""

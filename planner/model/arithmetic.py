@@ -54,7 +54,7 @@ class Rotary:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """What a model computes; the defaults are those of a plain LLaMA.
+    """Arithmetic of a model; the defaults are those of a plain LLaMA.
 
     Attributes:
         norm_epsilon: added to the variance in norms.

@@ -175,7 +175,7 @@ class Configuration:
         return ACTIVATIONS[name]
 
     def all_lacking(self) -> tuple[str, ...]:
-        """What was noted, and every key that nobody read and that may change a number."""
+        """The notes, and every unread key that may change a number."""
         others = [
             f"the key {key!r} ({reprlib.repr(value)})"
             for key, value in self._values.items()

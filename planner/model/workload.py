@@ -1,4 +1,4 @@
-"""What is trained: a model, and the settings that a plan's cost and memory depend on.
+"""The training task: a model, and the settings that a plan's cost and memory depend on.
 
 Legend: L blocks; layer index 0 is the embedding, 1..L the blocks, L + 1 the head.
 Source: Heddle, section 5.1 (Workload).

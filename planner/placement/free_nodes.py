@@ -1,4 +1,4 @@
-"""What is left of each node while a placement grows, and which node fits a TP group best.
+"""The rest of each node while a placement grows, and the node that fits a TP group best.
 
 Nodes of one type with as many GPUs, as many of them free, wait in one heap, so that a choice looks
 at a few heaps and not at every node.

@@ -1,4 +1,4 @@
-"""What changes from one plan to another: templates, layers by stage, and bytes by node pair.
+"""Difference between two plans: templates, layers by stage, and bytes by node pair.
 
 A GPU keeps what it holds and fetches the rest: from its own node if some GPU there holds it, else
 from the holder's node that has sent least.  The runtime chooses senders piece by piece by the same
@@ -31,7 +31,7 @@ Gpu = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TemplateChange:
-    """What becomes of one template."""
+    """Fate of one template."""
 
     fate: Fate  # lost, gained, changed (same GPU types and TP degrees, another fill), or kept
     before: FilledTemplate | None  # the template in the first plan; None if it is gained
@@ -40,7 +40,7 @@ class TemplateChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What changes from one plan to another."""
+    """Difference between two plans."""
 
     before: str  # digest of the first plan
     after: str  # digest of the second
@@ -119,7 +119,7 @@ def _model(data: Mapping[str, Any], which: str) -> ModelShape:
 
 
 def template_changes(before: Plan, after: Plan) -> tuple[TemplateChange, ...]:
-    """What becomes of each template: equal ones are kept, then those of equal shape are paired."""
+    """Fate of each template: equal ones are kept, then those of equal shape are paired."""
     left, right = list(before.templates), list(after.templates)
     found: list[TemplateChange] = []
     for same in (_filled, _shape):

@@ -73,6 +73,6 @@ def _sums(model: ModelShape) -> tuple[tuple[int, ...], ...]:
 
 
 def _overlap(one: Slice, other: Slice) -> tuple[int, int]:
-    """What two slices of the same rows have in common: (so many, of so many)."""
+    """Overlap of two slices of the same rows: (so many, of so many)."""
     (i, n), (j, m) = one, other
     return max(0, min((i + 1) * m, (j + 1) * n) - max(i * m, j * n)), n * m

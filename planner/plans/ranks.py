@@ -1,4 +1,4 @@
-"""Who each rank is under a placed plan.
+"""Seat of each rank under a placed plan.
 
 Ranks count through templates, replicas, stages and slots in plan order, so that a TP group is a run
 of consecutive ranks.  A rank is an index into one epoch's plan; a process is known by its GPU for
@@ -56,7 +56,7 @@ class Seat:
 
     @property
     def recompute(self) -> str:
-        """What the backward pass of its stage computes again."""
+        """Recomputation of its stage's backward pass."""
         return self.pipeline.template.stages[self.stage].recompute
 
     @property
@@ -92,7 +92,7 @@ class Seat:
 
     @property
     def part(self) -> Part:
-        """What of the model it holds: seats with an equal part hold the same."""
+        """Its part of the model: seats with an equal part hold the same."""
         layers = self.layers
         ends = (layers.start, layers.stop, self.tp, self.slot)
         return (*ends, self.expert_block, self.expert_part)

@@ -1,4 +1,4 @@
-"""What a trained policy is for: its card, and what it must not be asked.
+"""Purpose of a trained policy: its card, and the questions that it must refuse.
 
 Invariant: a question that the training did not cover is refused with a reason, never answered by
 guessing; another profile than the one trained on is only worth a warning, because every plan is
@@ -31,7 +31,7 @@ def card_digest(data: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCard:
-    """What a policy was trained for, how, and how good it is."""
+    """Training and quality of a policy."""
 
     model: str  # name of the model
     types: tuple[str, ...]  # GPU types

@@ -58,7 +58,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class DepthView:
-    """What a choice of depths may depend on."""
+    """Facts that a choice of depths may depend on."""
 
     rows: Ints  # [R] which episodes
     state: Array  # [R, S]
@@ -68,7 +68,7 @@ class DepthView:
 
 @dataclass(frozen=True)
 class StageView:
-    """What the choice of a stage may depend on, besides the state when its template was opened."""
+    """Facts for the choice of a stage, besides the state when its template was opened."""
 
     rows: Ints  # [R] which episodes
     context: Array  # [R, F] of what the template has so far

@@ -70,7 +70,7 @@ class Film:
     composition: Values | None = None
 
     def rows(self, composition: Values) -> Film:
-        """Those of rows with these compositions."""
+        """Entries of rows with these compositions."""
         if len(self.of["stage"][0]) == 1:
             return self
         return Film(self.of, composition)

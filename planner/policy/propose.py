@@ -28,7 +28,7 @@ STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 5
 
 
 class Proposal(NamedTuple):
-    """What rollouts found."""
+    """Findings of rollouts."""
 
     elites: EliteSet  # the best plans, by the kernel's price
     evaluations: int  # plans that were priced

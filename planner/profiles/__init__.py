@@ -1,1 +1,1 @@
-"""What layers and messages cost on each GPU type: files, and the roofline behind them."""
+"""Costs of layers and messages on each GPU type: files, and the roofline behind them."""

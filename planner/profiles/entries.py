@@ -52,7 +52,7 @@ class LayerCost:
     input_bytes: Bytes = 0
 
     def recompute_s(self, how: str) -> float:
-        """What recomputation adds to the backward pass, its TP communication included."""
+        """Cost of recomputation in the backward pass, its TP communication included."""
         if how == "none":
             return 0.0
         if how == "selective":
@@ -60,7 +60,7 @@ class LayerCost:
         return self.forward_s + self.tp_communication_s / 2
 
     def kept_bytes(self, how: str) -> int:
-        """What is kept of a micro-batch in flight."""
+        """Memory kept of a micro-batch in flight."""
         if how == "none":
             return self.activation_bytes
         if how == "selective":
@@ -68,7 +68,7 @@ class LayerCost:
         return self.input_bytes
 
     def working_bytes(self, how: str) -> int:
-        """What one layer at a time has besides, while it is recomputed."""
+        """Further memory of one layer at a time, while it is recomputed."""
         return self.activation_bytes - self.kept_bytes(how)
 
 
@@ -146,7 +146,7 @@ class GpuType:
 
     @property
     def usable_bytes(self) -> int:
-        """What a plan may fill."""
+        """Memory that a plan may fill."""
         return self.memory_bytes - self.reserve_bytes
 
 

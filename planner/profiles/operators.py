@@ -88,7 +88,7 @@ class LayerWork:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the operators of a layer depend on besides the model.
+    """Settings that a layer's operators depend on besides the model.
 
     Attributes:
         tp: t.

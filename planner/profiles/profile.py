@@ -1,4 +1,4 @@
-"""What one layer costs on which device, and what the links cost.
+"""Cost of one layer on each device, and cost of the links.
 
 Entries are keyed by exactly (kind, GPU type, TP degree, micro-batch).
 Invariant: an entry is looked up or missing, never interpolated; what the profile does not hold
@@ -126,7 +126,7 @@ class Profile:
         return self.inside_links[gpu_type]
 
     def inside_ring(self, gpu_type: str, size: int) -> LinkCost:
-        """What an all-reduce among that many GPUs of a node of that type runs over."""
+        """Link of an all-reduce among that many GPUs of a node of that type."""
         return self.rings.get(gpu_type, {}).get(size) or self.inside_node(gpu_type)
 
     def between_nodes(self, *gpu_types: str) -> LinkCost:

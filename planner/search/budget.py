@@ -1,4 +1,4 @@
-"""What a search may spend: seconds of a clock, and plans that are priced.
+"""Budget of a search: seconds of a clock, and plans that are costed.
 
 Invariant: seconds that loading took do not count.
 """

@@ -119,7 +119,7 @@ class Judge:
     def _sites(
         self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None
     ) -> Iterator[tuple[tuple[FilledTemplate, ...], Composition]]:
-        """What is placed on what: first on the classes of nodes that the recipe was priced for."""
+        """Stages and node classes: first the classes of nodes that the recipe was costed for."""
         if current is None and all(filling.classes for _, _, filling in recipe):
             rows = tuple(
                 template_by_class(template, filling.classes)

@@ -238,7 +238,7 @@ def _size(number: int) -> str:
 
 
 def _hint(request: PlanRequest, model: ModelShape, depth: int, term: str) -> str:
-    """What else would save memory."""
+    """Further ways to save memory."""
     ways = []
     if model.experts is not None and not request.allow_ep:
         ways.append("expert parallelism")

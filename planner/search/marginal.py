@@ -1,4 +1,4 @@
-"""What one more node of each GPU type would add: a hint for whoever orders nodes.
+"""Worth of one more node of each GPU type: a hint for whoever orders nodes.
 
 Invariant: the plan with the node is searched from the plan without it, so more nodes never count
 as a loss, and with the same budget.

@@ -56,7 +56,7 @@ def _always(_: int) -> bool:
 
 
 class Allowance(NamedTuple):
-    """What a searcher may spend, or one turn of it; looked at every few milliseconds.
+    """Allowance of a searcher, or of one turn of it; looked at every few milliseconds.
 
     Attributes:
         end: plans that the searcher may have priced when it ends.
@@ -72,7 +72,7 @@ class Allowance(NamedTuple):
 
 
 def limits_of(request: PlanRequest) -> SearchLimits:
-    """What a request allows, and what it wants to be small."""
+    """Limits and objective of a request."""
     least = request.min_throughput
     return SearchLimits(
         min(request.deepest, MAX_DEPTH),

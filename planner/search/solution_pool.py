@@ -1,4 +1,4 @@
-"""What a search has found so far, in the order that it prefers.
+"""Finds of a search so far, in the order that it prefers.
 
 Candidates are compared by (nodes that hold every piece, up to the number asked; objective).
 Invariant: the best never gets worse.
@@ -73,7 +73,7 @@ class SolutionPool:
         return priced.iteration_s
 
     def _beyond(self, candidate: Candidate) -> tuple[float, float]:
-        """What orders plans beyond a limit: money too much, then seconds."""
+        """Order of plans beyond a limit: money too much, then seconds."""
         per_hour, most = None, self.request.max_price
         if most is not None:
             per_hour = plan_price(candidate.plan, self.request.composition)

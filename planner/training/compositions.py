@@ -29,7 +29,7 @@ MIXES = ("one size", "a size for each type", "mixed")
 
 @dataclass(frozen=True, slots=True)
 class TrainingRange:
-    """What generated compositions vary over."""
+    """Ranges of generated compositions."""
 
     num: int  # how many there are
     kinds: tuple[int, int]  # least and most types of one

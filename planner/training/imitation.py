@@ -26,7 +26,7 @@ BEST = 2  # plans of one composition that are imitated at a time
 
 
 def decisions_of(one: Environment, templates: Templates) -> Iterator[int]:
-    """What is decided, one after the other, to build these templates and then stop."""
+    """Decisions, one after the other, that build these templates and then stop."""
     classes, degrees = one.pricing.tables.option_type, one.space.degree
     for options in templates:
         yield len(options)

@@ -27,7 +27,7 @@ def node_text(counts: Mapping[tuple[str, int], int]) -> str:
 
 
 class Mix(NamedTuple):
-    """What a composition is made of, as far as likeness goes."""
+    """Make-up of a composition, as far as likeness goes."""
 
     shares: dict[tuple[str, int], float]  # {(GPU type, GPUs of a node): share of all GPUs}
     gpus: int  # their number

@@ -1,4 +1,4 @@
-"""What an update makes larger, the clipped objective and the entropy, and gradients that agree.
+"""Objective of an update: the clipped objective and the entropy, and gradients that agree.
 
 Invariants: decisions that were forced earn nothing; a decision's entropy does not grow with depth;
 where the gradients of all compositions agree, the update follows their mean.
@@ -24,7 +24,7 @@ from planner.training.torch_network import TorchNetwork
 
 
 class Judged(NamedTuple):
-    """What the network says now of recorded decisions."""
+    """The network's present view of recorded decisions."""
 
     # of each head [D] log-probabilities of its choices, in the order of `HEADS`
     logs: tuple[Tensor, ...]

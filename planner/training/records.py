@@ -19,14 +19,14 @@ from planner.policy.schema import HEADS, Array, Bools
 
 
 class Forcing(NamedTuple):
-    """What is not left to the policy in a batch of rollouts."""
+    """Choices of a batch of rollouts that are not left to the policy."""
 
     depth: Bools  # [R] the first depth is drawn uniformly
     types: Bools  # [R] all node classes are drawn uniformly
 
 
 class Decisions(NamedTuple):
-    """What one head decided."""
+    """Decisions of one head."""
 
     row: Ints  # [D] the rollout
     candidates: Array  # [D, A, F]
@@ -36,7 +36,7 @@ class Decisions(NamedTuple):
     free: Bools  # [D] whether the policy chose
 
     def of_rows(self, first: int, stop: int) -> Decisions:
-        """Those of rollouts first to stop - 1."""
+        """Records of rollouts first to stop - 1."""
         own = (first <= self.row) & (self.row < stop)
         columns: list[Any] = [column[own] for column in self]
         return Decisions(*columns)

@@ -48,7 +48,7 @@ RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What an agent is told at its start.
+    """Settings of an agent at its start.
 
     Attributes:
         emulate: each rank waits until the time of its GPU type's profile has passed.

@@ -1,4 +1,4 @@
-"""What the steps of one rank took it to compute: the seconds that tell how fast its device is.
+"""Computing seconds of one rank's steps, which tell how fast its device is.
 
 Invariant: only steps of one epoch are told together, as another plan gives the rank other work; a
 step that was slow once changes no median.

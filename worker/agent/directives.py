@@ -1,4 +1,4 @@
-"""What the operator told this pod: the newest directive, and that of every epoch it still needs."""
+"""Directives of the operator for this pod: the newest, and that of every epoch it still needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves of each step under its output folder: JSON lines, and files for TensorBoard.
+"""Measurements of each step under a run's output folder: JSON lines, and files for TensorBoard.
 
 The agent of rank 0 writes, so that one does under every plan; an epoch has a file of its own, as
 its rank 0 may be elsewhere than that of the epoch before.
@@ -35,7 +35,7 @@ SCALARS = (  # of a record, as TensorBoard shows them
 
 
 class ModelUse:
-    """What share of the peak arithmetic of a plan's GPUs its model uses.
+    """Share of the peak arithmetic of a plan's GPUs that its model uses.
 
     Args:
         own_peak: FLOP/s of one rank of this machine, for a GPU type without a data sheet.

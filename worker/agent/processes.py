@@ -76,7 +76,7 @@ class Process:
 
 
 class Supervisor(Protocol):
-    """Who hears what becomes of the processes."""
+    """Listener for the fate of the processes."""
 
     def warmed(self) -> None:
         """The fork server can fork."""

@@ -1,4 +1,4 @@
-"""What the ranks of a pod told of steps, evaluations and switches; the newest of each are kept."""
+"""Steps, evaluations and switches that the ranks of a pod told; the newest of each are kept."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Records:
         _keep_first(self._evaluations, record)
 
     def steps_from(self, step: int) -> tuple[StepRecord, ...]:
-        """Those of this step and later ones."""
+        """Records of this step and later ones."""
         return tuple(record for record in self._steps if record.step >= step)
 
     def evaluations_from(self, step: int) -> tuple[EvaluationRecord, ...]:
-        """Those after so many completed steps, and later ones."""
+        """Records after so many completed steps, and later ones."""
         return tuple(record for record in self._evaluations if record.step >= step)
 
 

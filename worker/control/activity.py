@@ -1,4 +1,4 @@
-"""What a rank is doing, written by the threads that do it and read by the one that tells it."""
+"""Activity of a rank, written by the threads that do it and read by the one that tells it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store holds: the entries of each epoch, with the answers that torch's stores give.
+"""Entries of a store for each epoch, with the answers that torch's stores give.
 
 Source: torch.distributed's Store (set, get, check, add, compare_set).
 """

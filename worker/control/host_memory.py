@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """What the kernel says is available, or what the limit of this container leaves, if less."""
+    """Available memory by the kernel, or the rest of this container's limit, if less."""
     available = _number(proc / "meminfo", "MemAvailable:") * 1024
     limit = _text(cgroup / "memory.max")
     if not limit.isdecimal():  # no limit is written as a word

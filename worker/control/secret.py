@@ -1,4 +1,4 @@
-"""Who may talk to a store: both ends prove that they know the epoch's secret, and neither says it.
+"""Access to a store: both ends prove that they know the epoch's secret, and neither says it.
 
 An agent derives a key from its job's token for its store and its ranks; each epoch has a secret of
 its own, so that a connection of one epoch reaches nothing of another.
@@ -18,7 +18,7 @@ HELLO_BYTES = EPOCH_BYTES + NONCE_BYTES + PROOF_BYTES  # what a client says firs
 
 
 def store_key(token: str) -> str:
-    """What the stores and the ranks of a job know of its token."""
+    """Knowledge of a job's stores and ranks about its token."""
     return hmac.digest(token.encode(), b"stores", "sha256").hex()
 
 
@@ -34,7 +34,7 @@ def hello(key: str, epoch: int, challenge: bytes, nonce: bytes) -> bytes:
 
 
 def admitted(key: str, challenge: bytes, said: bytes) -> tuple[int, bytes] | None:
-    """What a store makes of a client's answer.
+    """Judgement of a store on a client's answer.
 
     Returns:
         The epoch that the client may talk about and the store's proof; None: it knows no secret.

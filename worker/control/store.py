@@ -28,7 +28,7 @@ BACKLOG = 1024
 
 
 class _Guests:
-    """What all connections share.
+    """State that all connections share.
 
     Attributes:
         strangers: those that have not proved anything yet, oldest first.

@@ -20,7 +20,7 @@ READ_BYTES = 1 << 16
 
 
 class StoreConnection:
-    """What a torch Store can do, over a socket; not for two threads at once.
+    """The operations of a torch Store, over a socket; not for two threads at once.
 
     Args:
         address: host:port.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MicroBatch(NamedTuple):
-    """What one micro-batch is computed from.
+    """Input of one micro-batch.
 
     Attributes:
         tokens: int64 [b, S].

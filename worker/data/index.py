@@ -35,7 +35,7 @@ _BLOCK = 1 << 20  # sequences that are checked or written at once
 
 
 class Index(NamedTuple):
-    """What an .idx states.
+    """Content of an .idx.
 
     Attributes:
         dtype: of a token.

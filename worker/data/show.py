@@ -1,4 +1,4 @@
-"""What is in a dataset: `heddle data show`."""
+"""Content of a dataset: `heddle data show`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Beginning(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What is in a dataset.
+    """Content of a dataset.
 
     Attributes:
         prefix: of the pair.
@@ -57,7 +57,7 @@ class Contents(NamedTuple):
 
 
 def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> Contents:
-    """What is in the pair `prefix`, with the beginnings of so many documents.
+    """Content of the pair `prefix`, with the beginnings of so many documents.
 
     Raises:
         InvalidDataset: the pair is damaged, or the tokenizer is another than its own.

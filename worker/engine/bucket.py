@@ -23,7 +23,7 @@ Block = tuple[Piece, Index]
 
 
 class Message(NamedTuple):
-    """What is sent at once.
+    """One message of the bucket.
 
     Attributes:
         ranks: who has it.

@@ -1,4 +1,4 @@
-"""What the stages of one replica's pipeline read: its micro-batches of a step, or of an evaluation.
+"""Input of the stages of one replica's pipeline: its micro-batches of a step, or of an evaluation.
 
 Each comes as DeepSpeed takes it: the tokens for the first stage, and for the last one the labels
 with the weight that their mean loss has in that of the whole batch.  What all stages are told of
@@ -52,7 +52,7 @@ class Feed:
         return map(_fed, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
 
     def moments_of_step(self, step: int) -> Iterator[Moment]:
-        """What the layers are told in each forward pass of a step."""
+        """Facts for the layers in each forward pass of a step."""
         spec, size = self._spec, self._pipeline.template.micro_batch
         first = step * spec.global_batch + self._pipeline.first_sample
         for index in range(self._pipeline.num_micro_batches):

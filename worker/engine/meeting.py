@@ -1,4 +1,4 @@
-"""What the ranks of a plan tell each other once a step, in the slots of one sum over all of them.
+"""Messages of the ranks of a plan to each other once a step, in the slots of one sum over all.
 
 Invariant: every rank reads the same from the same bits.
 """
@@ -35,7 +35,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What all ranks know afterwards.
+    """Knowledge of all ranks afterwards.
 
     Attributes:
         loss: of the global batch.
@@ -65,7 +65,7 @@ def slots_of(told: Told, rank: int, size: int) -> torch.Tensor:
 
 
 def heard_in(slots: torch.Tensor, size: int) -> Heard:
-    """What the summed slots say.
+    """Meaning of the summed slots.
 
     All ranks are ready for the same epoch e exactly when size x sum of squares == (sum)^2 and the
     sum is not 0; FINISH counts as an epoch.

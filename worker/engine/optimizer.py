@@ -23,7 +23,7 @@ NORM_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_ adds the same
 
 
 class Recipe(NamedTuple):
-    """What stays the same in all updates of a tensor."""
+    """Constants of all updates of a tensor."""
 
     betas: tuple[float, float]
     epsilon: float

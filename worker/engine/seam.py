@@ -25,7 +25,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What an engine works on beside the state; it follows from the state, or is written first.
+    """Buffers of an engine beside the state; they follow from the state, or are written first.
 
     Attributes:
         weights: {tensor name: what is multiplied}: the weights themselves in fp32, else copies of
@@ -42,7 +42,7 @@ MOST_SCALE = 1 << 40  # beyond it no gradient is too small
 
 @dataclass(frozen=True, slots=True)
 class StageBuild:
-    """What the engine of one rank is built from.
+    """Parts from which the engine of one rank is built.
 
     Building communicates nothing and reads no numbers, so that it can go on while another engine
     trains on some of the same tensors.
@@ -68,7 +68,7 @@ class StageBuild:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What every rank of the world knows after a step, with equal bits.
+    """Result of a step on every rank of the world, with equal bits.
 
     Attributes:
         loss: of the global batch.
@@ -98,7 +98,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What every rank of the world knows after an evaluation, with equal bits.
+    """Result of an evaluation on every rank of the world, with equal bits.
 
     Attributes:
         loss: mean over all labels of the samples.
@@ -136,7 +136,7 @@ class Progress:
 
     @property
     def agreed(self) -> tuple[int, int, int, int]:
-        """What all holders of the state must have alike: step, updates, loss scale, good steps."""
+        """Counters that are equal on all holders: step, updates, loss scale, good steps."""
         return self.step, self.updates, self.loss_scale, self.good_steps
 
     def advance(self, norm: float, scaling: LossScale | None) -> None:

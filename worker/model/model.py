@@ -74,7 +74,7 @@ class Layer(nn.Module):
         return self.compute(x)
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
-        """What the layer is."""
+        """Kind of the layer."""
         raise NotImplementedError
 
     def tensor(self, name: str) -> torch.Tensor | None:
@@ -87,7 +87,7 @@ class Layer(nn.Module):
         return functional.linear(x, getattr(self, name), self.tensor(f"{name}_bias"))
 
     def out(self, x: torch.Tensor, name: str) -> torch.Tensor:
-        """What a branch adds to the residual stream: summed over TP, its bias once, dropout."""
+        """A branch's part of the residual stream: summed over TP, its bias once, dropout."""
         whole = self.tp.reduce(functional.linear(x, getattr(self, name)))
         bias = self.tensor(f"{name}_bias")
         whole = whole if bias is None else whole + bias
@@ -98,7 +98,7 @@ class Layer(nn.Module):
         return dropped(x, self.now.moment, f"{self.index}.{name}", rate, first)
 
     def again(self, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
-        """What a function gives, computed again in the backward pass as of this moment."""
+        """Result of a function, recomputed in the backward pass as of this moment."""
         moment = self.now.moment
 
         def as_now(*given: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What the layers of a stage are told of the micro-batch that they compute.
+"""Facts for the layers of a stage about the micro-batch that they compute.
 
 The engine sets the moment before each forward pass; a pass that is computed again has its own one
 back, and so drops the same numbers and sees the same documents.
@@ -36,7 +36,7 @@ class Documents(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a stage computes in one forward pass.
+    """One forward pass of a stage.
 
     Attributes:
         seed: of the job.

@@ -1,4 +1,4 @@
-"""What a backward pass computes again instead of keeping it.
+"""Recomputation of activations in a backward pass.
 
 Source: Chen et al., "Training deep nets with sublinear memory cost"; `selective` is Megatron-LM's:
 the attention core alone.
@@ -15,7 +15,7 @@ Function = Callable[..., torch.Tensor]
 
 
 def computed_again(function: Function, *inputs: torch.Tensor) -> torch.Tensor:
-    """What a function gives; its backward pass keeps the inputs, and calls it again.
+    """Result of a function; its backward pass keeps the inputs, and calls it again.
 
     Args:
         function: gives the same numbers for the same inputs, whenever it is called; all ranks of a

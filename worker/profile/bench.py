@@ -21,7 +21,7 @@ MOST = 4  # times the repeats, until the smallest time is confirmed
 
 
 class Timing(NamedTuple):
-    """What repeats of one piece of work took.
+    """Times of the repeats of one piece of work.
 
     Attributes:
         seconds: the smallest time.

@@ -51,7 +51,7 @@ FORMAT = 2  # of the file: with spread and load by row
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is measured.
+    """Subject of a measurement.
 
     Attributes:
         model: `ModelShape.to_json`.
@@ -153,7 +153,7 @@ def _layers(
 
 
 def _measure(question: Question, model: ModelShape, bench: Bench) -> Callable[[Kind, int], Row]:
-    """What measures one row."""
+    """Measurement of one row."""
 
     def measure(kind: Kind, b: int) -> Row:
         bench.spread = 0.0
@@ -197,7 +197,7 @@ def _no_group(num_bytes: float) -> float:
 
 
 def _peak_flops_s(bench: Bench, dtype: torch.dtype) -> float:
-    """What one core reaches in a large product: a measured stand-in for a data sheet."""
+    """Peak of one core in a large product: a measured stand-in for a data sheet."""
     left, right = torch.randn(2, SQUARE, SQUARE).to(dtype)
     return 2.0 * SQUARE**3 / bench.seconds(lambda: left @ right)
 

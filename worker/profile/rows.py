@@ -30,7 +30,7 @@ Key = tuple[Kind, int]  # kind of layer, micro-batch
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was measured of a kind of layer at a micro-batch.
+    """Measurement of a kind of layer at a micro-batch.
 
     Attributes:
         spread: how much longer the median of its repeats was than the smallest.

@@ -16,7 +16,7 @@ from worker.rank.preparation import Preparation, Prepared
 
 
 class Change:
-    """What one rank knows of the next epoch.
+    """One rank's knowledge of the next epoch.
 
     Attributes:
         announced: the epoch that this rank has said it is ready for.
@@ -48,7 +48,7 @@ class Change:
 
     @property
     def prepared(self) -> Prepared | None:
-        """What the switch works with, if this rank is ready and was told to switch."""
+        """Tools of the switch, if this rank is ready and was told to switch."""
         preparation = self._preparation
         if preparation is None or self.announced is None:
             return None
@@ -112,7 +112,7 @@ class Change:
                 cut(moving.connections)
 
     def take(self) -> None:
-        """What was prepared is in use now; giving the change up no longer frees it."""
+        """Mark the preparation as in use; giving the change up no longer frees it."""
         if self._preparation is not None:
             self._preparation.take()
 

@@ -1,4 +1,4 @@
-"""What a rank needs from outside, as seams: the store it meets at, the transport, the engine.
+"""A rank's needs from outside, as seams: the store it meets at, the transport, the engine.
 
 `worker.rank.process` wires the real ones; a test that injects a fault wires one of them wrapped.
 """

@@ -56,7 +56,7 @@ class HeldState:
         return None
 
     def beside(self, box: Piece) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """What an engine multiplies for a box, and its gradient; None if no engine has it."""
+        """The engine's operand for a box, and its gradient; None if no engine has it."""
         return self._beside.get(box)
 
     def read_slice(self, wanted: Slice) -> Parts:

@@ -129,7 +129,7 @@ def _room(shape: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def _weight_of(parts: Parts, precision: Precision) -> torch.Tensor:
-    """What is multiplied: the weight itself, or room for its copy."""
+    """The operand of products: the weight itself, or room for its copy."""
     return parts[0] if precision == "fp32" else _room([*parts[0].shape], DTYPES[precision])
 
 

@@ -1,4 +1,4 @@
-"""What is to be said where memory ends: the stage, what the plan counts for it, what was held.
+"""Report where memory ends: the stage, the plan's count for it, the memory held.
 
 Pure but for asking the system what this process has held.
 """

@@ -1,4 +1,4 @@
-"""What a rank hears from its agent and tells it, in the words of the contract."""
+"""Messages between a rank and its agent, in the words of the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one change of epoch asks of one rank, worked out from the directive alone.
+"""One rank's part in a change of epoch, worked out from the directive alone.
 
 Pure: every rank computes the same from the same directive, so senders, receivers and sizes agree
 without negotiation.
@@ -62,7 +62,7 @@ class Move:
         return sum(member.rank is not None for member in self.directive.members)
 
     def pieces_after(self) -> tuple[Piece, ...]:
-        """What this rank holds after the change."""
+        """This rank's holdings after the change."""
         return self.needed[self.transport_rank]
 
 

@@ -38,7 +38,7 @@ END_S = 5.0  # for one that tries to connect to a store that is gone
 
 
 class Successor(NamedTuple):
-    """What trains the new plan on this rank, once it holds the state."""
+    """The engine of the new plan on this rank, once it holds the state."""
 
     world: World
     home: Home
@@ -46,7 +46,7 @@ class Successor(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What a switch works with, once all members have met.
+    """Tools of a switch, once all members have met.
 
     Attributes:
         connections: of the transport, to be cut when the change is called off within the move.
@@ -122,7 +122,7 @@ class Preparation:
 
     @property
     def result(self) -> Prepared | None:
-        """What the switch works with once all members have met, else None."""
+        """Tools of the switch once all members have met, else None."""
         with self._lock:
             return self._result
 

@@ -78,7 +78,7 @@ class Rank:
                 self._switch_if_told()
 
     def _hear_at_once(self, message: Message) -> None:
-        """What cannot wait for the end of a step; called in the mailbox's thread."""
+        """Work that cannot wait for the end of a step; called in the mailbox's thread."""
         if message["type"] == "halt":
             # One that has halted may be forming the next epoch's groups: no word for it.
             if message["epoch"] >= (self._state.epoch or 0) and self._phase != "halted":

@@ -1,4 +1,4 @@
-"""What one rank process holds: the state of which epoch, at which step, in an engine or not.
+"""State of one rank process: of which epoch, at which step, in an engine or not.
 
 The tensors of the state belong to this table; engines train them in place and come and go.  After
 a vote whose outcome it never learnt, a rank holds the same state in two layouts at once.
@@ -111,7 +111,7 @@ class RankState:
 
 
 def layout_of(prepared: Prepared) -> Layout | None:
-    """What this rank holds after the change."""
+    """This rank's holdings after the change."""
     if prepared.successor is None:
         return None
     home = prepared.successor.home

@@ -36,7 +36,7 @@ class Vote:
         self._write("abort")
 
     def outcome(self) -> Outcome | None:
-        """What was decided, or None so far."""
+        """The decision, or None so far."""
         if not self._store.check([self._outcome]):
             return None
         return "commit" if self._store.get(self._outcome) == b"commit" else "abort"

@@ -1,1 +1,1 @@
-"""What leaves the memory of the ranks: the final weights of a job."""
+"""The final weights of a job, on their way out of the ranks' memory."""

@@ -1,4 +1,4 @@
-"""What a rank does with its weights when all steps are trained.
+"""A rank's work with its weights when all steps are trained.
 
 Every rank that speaks for the model writes its part.  Where all of them see one folder, rank 0 then
 makes of the parts what the user was promised: one folder that `transformers` loads.
@@ -42,7 +42,7 @@ def ending(
     step: int,
     ranks: Ranks,
 ) -> Ending:
-    """What this rank has to do; a collective of all ranks of the plan.
+    """This rank's task; a collective of all ranks of the plan.
 
     Arguments are those of `own_files`; `spec` has an output, and `step` steps are trained.
     """

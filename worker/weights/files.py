@@ -107,7 +107,7 @@ def safetensors_chunks(
 def safetensors_header(
     tensors: Mapping[str, tuple[Sequence[int], torch.dtype]], metadata: Mapping[str, str]
 ) -> bytes:
-    """What stands before the numbers; tensors are {name: (shape, dtype)} in the file's order."""
+    """Header of a file; tensors are {name: (shape, dtype)} in the file's order."""
     header: dict[str, object] = {"__metadata__": dict(metadata)}
     end = 0
     for name, (shape, dtype) in tensors.items():

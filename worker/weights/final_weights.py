@@ -28,7 +28,7 @@ _ROW = 5  # of the table of digests: four words of SHA-256, and the size
 
 
 class Ranks(Protocol):
-    """What the digests are exchanged with; see `worker.world.world.World`."""
+    """Exchange for digests; see `worker.world.world.World`."""
 
     size: int
     device: torch.device
@@ -44,7 +44,7 @@ def own_files(
     about: Mapping[str, object],
     ranks: Ranks,
 ) -> tuple[File, ...] | None:
-    """What this rank writes: its weights, then the index; None if another pipeline speaks.
+    """This rank's files: its weights, then the index; None if another pipeline speaks.
 
     A collective of all ranks of the plan.  The tensors are read whenever a file is written, and
     must not change until then.
@@ -70,7 +70,7 @@ def own_files(
 
 
 def described(model: ModelShape, spec: TrainingSpec, step: int) -> dict[str, object]:
-    """What the index says of the model: all that a merge needs besides the parts."""
+    """The index's facts about the model: all that a merge needs besides the parts."""
     return {
         "model": model.name,
         "step": step,

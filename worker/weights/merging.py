@@ -52,7 +52,7 @@ class Merge:
 
 
 def wanted_of(parts: WeightParts) -> Wanted:
-    """What a job promised: its weights in fp32, with the tokenizer of the folder it came from."""
+    """The promised folder of a job: weights in fp32, with the tokenizer of the model's folder."""
     config = config_of(parts.model) if parts.config is None else parts.config
     return Wanted(parts.model, config, parts.origin)
 

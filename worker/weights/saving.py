@@ -101,7 +101,7 @@ class Saving:
         self._thread.join(CANCEL_S)
 
     def again(self) -> Saving:
-        """What is left of it, begun anew after it was cancelled."""
+        """The rest of the work, begun anew after it was cancelled."""
         return Saving(self._steps)
 
     def _save(self) -> None:

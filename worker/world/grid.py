@@ -1,4 +1,4 @@
-"""What DeepSpeed asks about the arrangement of ranks, answered for an irregular plan.
+"""DeepSpeed's questions about the arrangement of ranks, answered for an irregular plan.
 
 DeepSpeed's own grid wants pipe x data x model == world size and one coordinate system for all
 ranks.  No such thing exists here, but DeepSpeed only ever asks from one rank's point of view: how

@@ -1,1 +1,1 @@
-"""What must hold before a run on this machine may start: its output folder, its plan, its room."""
+"""Preconditions of a run on this machine: its output folder, its plan, its room."""

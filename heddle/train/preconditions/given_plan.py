@@ -79,7 +79,7 @@ def _check_workload(data: Mapping[str, Any], workload: Workload) -> None:
 
 
 def _shape(model: ModelShape) -> dict[str, Any]:
-    """What of a model a plan depends on; a width of 0 stands for the usual one."""
+    """Sizes of a model that a plan depends on; a width of 0 stands for the usual one."""
     known = {**model.to_json(), "head_width": model.head_dim}
     return {key: value for key, value in known.items() if key not in FREE}
 

@@ -39,7 +39,7 @@ NOT_SUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an output folder may be used for.
+    """Permission to use an output folder.
 
     Attributes:
         refusal: why a run may not use it, one sentence; "" if it may.
@@ -97,7 +97,7 @@ def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) ->
 
 
 def look(folder: Path, is_fresh: bool) -> Use:
-    """What `lock` would say of a folder now; nothing is changed.
+    """Answer of `lock` for a folder now; nothing is changed.
 
     Raises:
         InvalidJob: its record cannot be read.
@@ -154,7 +154,7 @@ class OutputFolder:
 
 
 def _judged(folder: Path, file: TextIO, is_fresh: bool, kind: int) -> Use:
-    """What may be done with a folder, once its record is locked, or is found to be."""
+    """Permission for a folder, once its record is locked, or is found to be."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
         is_locked = False
@@ -206,7 +206,7 @@ def _names(folder: Path, patterns: tuple[str, ...]) -> Iterator[str]:
 
 
 def _folders(folder: Path) -> tuple[Path, Path]:
-    """Those that a run alone writes into."""
+    """Files that only a run writes."""
     return folder / "measurements", folder / "parts"
 
 

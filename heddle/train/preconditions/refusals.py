@@ -1,4 +1,4 @@
-"""What a run on this machine refuses before it starts, beyond what its job and its options say.
+"""Refusals of a run before it starts, beyond the checks of its job and its options.
 
 `heddle train --check` and the run ask the same.
 """

@@ -1,1 +1,1 @@
-"""What a run shows while it trains: a live view on a terminal, lines elsewhere."""
+"""Display of a run while it trains: a live view on a terminal, lines elsewhere."""

@@ -21,7 +21,7 @@ LEGEND = "a: add a node   d: drain one   k: kill one   q: quit"
 def event_for(
     key: str, step: int, nodes: Mapping[str, ObservedNode], joiners: Sequence[Node], added: int
 ) -> Event | None:
-    """What a key does to the nodes; None if it does nothing.
+    """Effect of a key on the nodes; None if it has none.
 
     Drain takes the first node that stays, kill the last: the two ends of the grid.
 

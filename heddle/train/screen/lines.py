@@ -1,4 +1,4 @@
-"""What a run without a live view says of its training: each plan, then a line every few seconds.
+"""Lines of a run without a live view: each plan, then a line every few seconds.
 
 Invariant: reads the recorder, changes nothing; a run that trains is never silent for longer.
 """

@@ -45,7 +45,7 @@ class MeasuringLines:
 def measuring_progress(
     gpu_type: str, is_headless: bool, say: Callable[[str], None]
 ) -> Iterator[Progress]:
-    """What is told how far the measurement is.
+    """Receiver of the measurement's progress.
 
     Args:
         gpu_type: of this machine.

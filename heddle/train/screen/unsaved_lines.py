@@ -58,7 +58,7 @@ class UnsavedLines:
 
 
 def end_warning(run: LocalRun) -> str:
-    """What a first Ctrl-C says while the final weights are written."""
+    """Lines after a first Ctrl-C while the final weights are written."""
     recorder, folder = run.recorder, _folder(run)
     state = "the weights are being written"
     if recorder.output_failure:

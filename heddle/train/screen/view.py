@@ -93,7 +93,7 @@ class LiveView:
         )
 
     def _measured(self) -> list[str]:
-        """What the newest step told beside its loss."""
+        """Figures of the newest step beside its loss."""
         lived = self._lived()
         steps = self._run.recorder.steps_of(lived[-1].epoch) if lived else ()
         return [measured_line(steps[-1])] if steps and steps[-1].tokens else []

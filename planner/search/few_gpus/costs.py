@@ -63,7 +63,7 @@ def slot_of(
 
 
 class StageTerms(NamedTuple):
-    """What a stage costs on a node of speed factor 1, whatever its node.
+    """Cost of a stage on a node of speed factor 1, whatever its node.
 
     Attributes:
         work_s: one micro-batch, messages and exchange of tokens apart.
@@ -79,7 +79,7 @@ class StageTerms(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a plan costs.
+    """Cost of a plan.
 
     Attributes:
         seconds: of an iteration.

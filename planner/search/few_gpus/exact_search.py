@@ -283,7 +283,7 @@ class ExactSearch:
         return self._solutions.rank_of(holders, 0.0)[0]
 
     def _weight(self, candidate: PlacedCandidate) -> float:
-        """What a second of the plan costs: 1, or the price of its nodes; infinite above a limit."""
+        """Weight of a second of the plan: 1, or the price of its nodes; infinite above a limit."""
         request = self._request
         if request.objective != "cost" and request.max_price is None:
             return 1.0

@@ -1,4 +1,4 @@
-"""What came of one unit of input, on disk, so that a command that was killed goes on from there.
+"""Result of one unit of input, on disk, so that a killed command resumes from there.
 
     NAME.bin     tokens                 NAME.len   tokens of each document, i32
     NAME.mask    one byte a token, of pairs alone

@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]  # bytes done, of how many
 
 @dataclass(frozen=True, slots=True)
 class PreparedDataset:
-    """What was written.
+    """Figures of a written data set.
 
     Attributes:
         prefix: of the pair.
@@ -93,7 +93,7 @@ class _Told:
 
 
 class _Work(NamedTuple):
-    """What each process is told once."""
+    """Settings that each process is told once."""
 
     folder: Path
     keys: Keys

@@ -152,7 +152,7 @@ def _end_of(path: Path, tokenizer: Any, end: str | None) -> int:
 
 
 def _configured_end(path: Path) -> str | None:
-    """What the tokenizer_config.json beside a tokenizer.json says."""
+    """Content of the tokenizer_config.json beside a tokenizer.json."""
     try:
         said = json.loads((path.parent / "tokenizer_config.json").read_bytes())["eos_token"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -24,7 +24,7 @@ UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lo
 
 
 class Unit(NamedTuple):
-    """What is read at once.
+    """A unit of input, read at once.
 
     Attributes:
         kind: of its files.
@@ -148,7 +148,7 @@ def _real(path: Path) -> str:
 
 
 def _state_of(file: str) -> tuple[int, int] | None:
-    """What changes with the file; None where it cannot be read."""
+    """Signature that changes with the file; None where it cannot be read."""
     try:
         found = Path(file).stat()
     except OSError:

@@ -79,7 +79,7 @@ def difference(wanted: Mapping[str, Any], folder: Path) -> str | None:
 
 
 def final_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
-    """What is written beside weights of a precision, `float32` and the like."""
+    """The dtype's name in a config.json, `float32` and the like."""
     kind = str(config.get("model_type"))
     left_out = ("_name_or_path", "torch_dtype")
     kept = {key: value for key, value in config.items() if key not in left_out}

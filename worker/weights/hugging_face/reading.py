@@ -29,7 +29,7 @@ NAMES_SAID = 3  # of those that are missing or left over
 
 
 class Misfit(NamedTuple):
-    """What of a folder is not as the model wants it.
+    """Differences between a folder and the model.
 
     Attributes:
         missing: names that no file holds.

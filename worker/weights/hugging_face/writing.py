@@ -27,7 +27,7 @@ BLOCK_BYTES = 8 * 2**20  # of a block of rows in fp32
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be written.
+    """Content of the folder to write.
 
     Attributes:
         model: whose weights.
@@ -78,7 +78,7 @@ def numel_of(wanted: Wanted) -> int:
 
 
 def copied_files(origin: Path | None) -> tuple[Path, ...]:
-    """What is copied from the folder that a model came from."""
+    """Files copied from the model's own folder."""
     if origin is None:
         return ()
     return tuple(origin / name for name in COPIED if (origin / name).is_file())
