@@ -7,15 +7,22 @@ TAG ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
-ALONE := tests/contracts tests/cluster tests/distributed/test_faults.py tests/distributed/test_fault_sample.py tests/e2e
+HARNESS := tests/cluster
+SYSTEM := tests/distributed/test_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
+  tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
+ON_CLUSTER := tests/contracts tests/e2e/kubernetes tests/e2e/image
+SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py
+STORY := tests/e2e/test_demo.py::test_the_story_is_told tests/e2e/test_demo.py::test_the_loss_curve_is_that_of_one_process
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/test_kills.py
+# Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
+ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
 AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-samples test-e2e bench stale bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-samples test-system test-cluster test-harness bench stale bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,14 +70,24 @@ check: $(STAMP) ## Lint, formatting, types, import contracts, generated files, p
 	@$(BIN)/python -m heddle_operator.resources.generate --check
 	@$(BIN)/python -m benchmarks.stale --check
 
-test: $(STAMP) ## Run every test; those on a real Kubernetes need root, others say what is left out
-	@[ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || \
-	  echo "Without these binaries the tests on a real Kubernetes are left out."
+test: $(STAMP) ## Run the tests that need neither root nor servers; the end says what is left out
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) $(ALONE:%=--ignore=%) --ignore=$(KILLS) || status=$$?; \
-	$(BIN)/pytest $(ALONE) || status=$$?; \
-	echo "A sample of the campaign of faults ran; 'make test-kills' runs all of it."; \
+	$(BIN)/pytest $(AT_ONCE) $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(ON_CLUSTER) $(SAMPLE) $(KILLS)) || status=$$?; \
+	HEDDLE_TEST_SERVERS=no $(BIN)/pytest tests/contracts $(SAMPLE) $(STORY) || status=$$?; \
+	echo "Left out: whole jobs and faults (make test-system), a real Kubernetes (make test-cluster)," \
+	  "the tests of its harness (make test-harness), the campaign of faults (make test-kills)."; \
 	exit $$status
+
+test-system: $(STAMP) ## Run faults and whole jobs on the processes of this machine
+	@$(BIN)/pytest $(SYSTEM)
+
+test-cluster: $(STAMP) ## Run contracts and jobs on a real Kubernetes with emulated GPUs; needs root
+	@$(ASSETS)
+	@$(BIN)/pytest $(ON_CLUSTER)
+
+test-harness: $(STAMP) ## Run the tests of the emulated cluster itself; needs root
+	@$(ASSETS)
+	@$(BIN)/pytest $(HARNESS)
 
 test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in every part of a change; 45 minutes
 	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
@@ -79,9 +96,6 @@ test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in eve
 test-samples: $(STAMP) ## Draw 1,000 random cases each of gangs, notices and shared nodes, on a virtual clock; 20 minutes
 	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 $(BIN)/pytest -q $(AT_ONCE) \
 	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py
-
-test-e2e: kube-assets ## Run the tests on a real Kubernetes with emulated GPUs; needs root
-	@$(BIN)/pytest tests/cluster tests/e2e/kubernetes
 
 test-fast: $(STAMP) ## Run unit, law and contract tests in about a minute
 	@$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile fast -m "not slow" \

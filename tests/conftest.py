@@ -66,5 +66,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{report.nodeid}: {reason.removeprefix('Skipped: ')}")
     if chosen:
         terminalreporter.line(
-            f"what is not {chosen!r}, by the choice on the command line; `make test` runs all tests"
+            f"what is not {chosen!r}, by the choice on the command line; `.ci/run` runs all tests"
         )

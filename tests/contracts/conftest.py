@@ -17,6 +17,8 @@ CRD = Path(__file__).parents[2] / "manifests" / "crd"
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Cluster]:
     """API server, scheduler and controllers with the resource HeddleJob."""
+    if os.environ.get("HEDDLE_TEST_SERVERS") == "no":
+        pytest.skip("needs a real API server; `make test-cluster` runs it")
     assets = Assets.of(os.environ)
     reasons = reasons_not_to_start(assets)
     if reasons:
