@@ -11,8 +11,8 @@ HARNESS := tests/cluster
 SYSTEM := tests/distributed/test_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
 ON_CLUSTER := tests/contracts tests/e2e/kubernetes tests/e2e/image
-SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py
-STORY := tests/e2e/test_demo.py::test_the_story_is_told tests/e2e/test_demo.py::test_the_loss_curve_is_that_of_one_process
+SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py
+NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(ON_CLUSTER) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/test_kills.py
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
@@ -72,14 +72,17 @@ check: $(STAMP) ## Lint, formatting, types, import contracts, generated files, p
 
 test: $(STAMP) ## Run the tests that need neither root nor servers; the end says what is left out
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(ON_CLUSTER) $(SAMPLE) $(KILLS)) || status=$$?; \
-	HEDDLE_TEST_SERVERS=no $(BIN)/pytest tests/contracts $(SAMPLE) $(STORY) || status=$$?; \
-	echo "Left out: whole jobs and faults (make test-system), a real Kubernetes (make test-cluster)," \
-	  "the tests of its harness (make test-harness), the campaign of faults (make test-kills)."; \
+	$(BIN)/pytest $(AT_ONCE) -m "not system" $(NOT_AT_ONCE) || status=$$?; \
+	HEDDLE_TEST_SERVERS=no $(BIN)/pytest tests/contracts $(SAMPLE) || status=$$?; \
+	echo "Left out: whole jobs, faults and long draws (make test-system), a real Kubernetes" \
+	  "(make test-cluster), its harness (make test-harness), every fault (make test-kills)."; \
 	exit $$status
 
-test-system: $(STAMP) ## Run faults and whole jobs on the processes of this machine
-	@$(BIN)/pytest $(SYSTEM)
+test-system: $(STAMP) ## Run faults, whole jobs and long draws on the processes of this machine
+	@status=0; \
+	$(BIN)/pytest $(AT_ONCE) -m system $(NOT_AT_ONCE) || status=$$?; \
+	$(BIN)/pytest $(SYSTEM) || status=$$?; \
+	exit $$status
 
 test-cluster: $(STAMP) ## Run contracts and jobs on a real Kubernetes with emulated GPUs; needs root
 	@$(ASSETS)
@@ -93,9 +96,9 @@ test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in eve
 	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
 	@$(BIN)/pytest $(KILLS)
 
-test-samples: $(STAMP) ## Draw 1,000 random cases each of gangs, notices and shared nodes, on a virtual clock; 20 minutes
-	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 $(BIN)/pytest -q $(AT_ONCE) \
-	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py
+test-samples: $(STAMP) ## Draw 1,000 random gangs, notices and shared nodes, and 300 lives of a job, on a virtual clock; 30 minutes
+	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 HEDDLE_LOOPS=300 $(BIN)/pytest -q $(AT_ONCE) \
+	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py tests/laws/test_operator_loop.py
 
 test-fast: $(STAMP) ## Run unit, law and contract tests in about a minute
 	@$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile fast -m "not slow" \

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from benchmarks.evaluation.command import evaluate_command
 from planner.training.composition_sets import COMMITTED
 
+pytestmark = pytest.mark.system
+
 TEXT = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text()
 SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "deepspeed", "kopf", "kubernetes", "aiohttp", "tokenizers", "prometheus_client")
 HIDE = f"""

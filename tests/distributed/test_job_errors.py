@@ -33,7 +33,7 @@ from worker.contract import Report
 from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
 NODES = (Node("a", "demo-fast", 3),)

@@ -22,7 +22,7 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import Halt, Resume, TrainingSpec, resume_of
 from worker.training_settings import LossScale
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 TWO = place(
     (template("2x6", 2, 2), template("1x3+1x3", 1, 4)), [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 )

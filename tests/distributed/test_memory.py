@@ -28,7 +28,7 @@ from tests.builders import MODEL, demo_profile
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 
-pytestmark = pytest.mark.slow  # imports DeepSpeed
+pytestmark = [pytest.mark.slow, pytest.mark.system]  # imports DeepSpeed
 DEPTH, MICRO_BATCH, MICRO_BATCHES, LENGTH = 3, 2, 3, 64
 BATCH = MICRO_BATCH * MICRO_BATCHES
 CASES = tuple(product(("fp32", "bf16", "fp16"), ("none", "selective", "full")))

@@ -12,7 +12,7 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import TrainingSpec
 from worker.model.describe import describe
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_model"
 BATCH, LENGTH, STEPS_EACH = 8, 16, 4

@@ -15,7 +15,7 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import TrainingSpec
 from worker.training_settings import LossScale
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 STEPS, BATCH = 50, 8
 MICRO_BATCHES = (1, 2, 4)  # of the plain processes
 SPREAD = 2.0  # times the largest difference between two of them

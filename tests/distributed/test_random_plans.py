@@ -15,7 +15,7 @@ from tests.distributed.random_plans import random_plan
 from tests.families import FAMILIES
 from worker.contract import TrainingSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 GPUS, BATCH = 6, 8
 PLANS = 5
 STEPS_EACH = 4

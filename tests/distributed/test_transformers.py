@@ -19,7 +19,8 @@ from tests.hugging_face import CONFIGS, shape_of
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 
-pytestmark = pytest.mark.slow  # imports transformers and DeepSpeed, forks ranks
+# imports transformers and DeepSpeed, forks ranks
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 BATCH, LENGTH, STEPS = 4, 16, 12
 LOGITS, GRADIENTS = 1e-5, 1e-4  # absolute; of a tensor's largest
 LOSSES = 1e-5  # absolute, over all steps

@@ -18,7 +18,7 @@ from worker.contract import TrainingSpec
 from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 BATCH, LENGTH, VOCAB = 6, 32, 300
 TOLERANCE = 1e-5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
+LOOPS = int(os.environ.get("HEDDLE_LOOPS", "25"))  # lives of a job
 NODES = ("a", "b", "c", "d")
 PICK = st.integers(0, 7)
 
@@ -155,7 +157,7 @@ class Loop(RuleBasedStateMachine):
 
 TestLoop = Loop.TestCase
 TestLoop.settings = settings(
-    max_examples=80,
+    max_examples=LOOPS,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

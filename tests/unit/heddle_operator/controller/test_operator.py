@@ -16,7 +16,7 @@ import pytest
 
 from tests.fakes.api_server import an_api_server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.system]
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/heddle-operator"
 JOB = "/apis/heddle.dev/v1alpha1/namespaces/ns/heddlejobs/tiny"
 
