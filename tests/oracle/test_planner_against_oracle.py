@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
-from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -18,11 +17,9 @@ from planner.search.driver import search
 from tests.oracle.answers import committed
 from tests.oracle.instances import Instance, instances
 
-STEP = 10  # a tenth in a test run; all of them take two minutes
+TENTHS = range(10)  # `make test` runs the first, `make test-system` the others
 EVALUATIONS = 3000  # not seconds: the same answers on every machine
-DENSE, DENSE_NEAR = 13, 13  # of 13
-MOE, MOE_NEAR = 7, 7  # of 7
-WITHIN = 0.005
+MISSED = {"12-moe": 0.02}  # instance whose best plan is not found, and the largest gap
 EXACT = 1e-9
 
 
@@ -31,11 +28,6 @@ class Outcome(NamedTuple):
 
     instance: Instance
     gap: float
-
-
-@cache
-def outcomes(step: int = STEP) -> tuple[Outcome, ...]:
-    return tuple(map(outcome, instances()[::step]))
 
 
 def outcome(instance: Instance) -> Outcome:
@@ -56,34 +48,23 @@ def outcome(instance: Instance) -> Outcome:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_planner_never_beats_the_proven_best():
-    assert not [(o.instance.name, o.gap) for o in outcomes() if o.gap < -EXACT]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("is_moe", "exact", "near"), [(False, DENSE, DENSE_NEAR), (True, MOE, MOE_NEAR)]
-)
-def test_the_planner_finds_no_fewer_best_plans_than_it_did(is_moe, exact, near):
-    """What was reached; the goal is 95 of 100 exactly, and all within half a per cent."""
-    gaps = [o.gap for o in outcomes() if o.instance.is_moe is is_moe]
-    assert sum(abs(gap) <= EXACT for gap in gaps) >= exact
-    assert sum(gap <= WITHIN for gap in gaps) >= near
+@pytest.mark.parametrize("tenth", TENTHS)
+def test_the_planner_finds_what_is_proven_to_be_best(tenth):
+    gaps = {o.instance.name: o.gap for o in map(outcome, instances()[tenth::10])}
+    assert not {name: gap for name, gap in gaps.items() if gap < -EXACT}, "better than proven"
+    assert not {name: gap for name, gap in gaps.items() if gap > MISSED.get(name, EXACT)}
 
 
 def main() -> None:
     """One line an instance, then the counts."""
-    every = outcomes(1)
+    every = tuple(map(outcome, instances()))
     for row in every:
         sys.stdout.write(f"{row.instance.name} {row.gap:+.4%}\n")
     for name, wanted in (("dense", False), ("moe", True)):
         gaps = [row.gap for row in every if row.instance.is_moe is wanted]
         exact = sum(abs(gap) <= EXACT for gap in gaps)
-        near = sum(gap <= WITHIN for gap in gaps)
         sys.stdout.write(
-            f"{name}: {exact} of {len(gaps)} equal, {near} within {WITHIN:.1%}, worst "
-            f"{max(gaps):+.2%}, best {min(gaps):+.2%}\n"
+            f"{name}: {exact} of {len(gaps)} equal, worst {max(gaps):+.2%}, best {min(gaps):+.2%}\n"
         )
 
 
