@@ -70,8 +70,8 @@ def megatron(
     words = read_words([*given, *arguments], script.reasons if script else {})
     if words.unknown and not words.values:
         raise InvalidArguments(
-            f"Megatron has no argument {words.unknown[0]} that Heddle knows; "
-            "docs/megatron.md lists those that it reads"
+            f"Heddle knows no argument {words.unknown[0]} of Megatron; "
+            "docs/megatron.md lists all that it reads"
         )
     if not words.values:
         raise InvalidArguments("no arguments of Megatron were given; give them, or --args-file")

@@ -143,8 +143,8 @@ def _training(words: Words) -> dict[str, Any]:
     clip = words.number("--clip-grad", 1.0)
     if not clip:
         raise InvalidArguments(
-            "--clip-grad 0 means no clipping; Heddle always clips, say a norm that is never "
-            "reached, for example 1e9"
+            "--clip-grad 0 means no clipping; Heddle always clips; use a large norm, "
+            "for example 1e9"
         )
     training: dict[str, Any] = {
         "globalBatch": int(_needed(words, "--global-batch-size")),

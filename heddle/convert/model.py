@@ -70,8 +70,8 @@ def _llama(words: Words) -> dict[str, Any]:
     for name in ("--hidden-dropout", "--attention-dropout"):
         if words.number(name, 0.1):
             raise InvalidArguments(
-                f"{name} is {words.number(name, 0.1):g} (0.1 is what Megatron takes if it is not "
-                "said); models with rotary positions train without dropout here, say 0"
+                f"{name} is {words.number(name, 0.1):g} (Megatron's default is 0.1); models "
+                "with rotary positions train without dropout here, give 0"
             )
     vocab = words.count("--vocab-size")
     if vocab is None:

@@ -154,7 +154,7 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("none", "data of a single index are read as they are", "data-impl dataloader-type"),
     **_rows("none", "rows that no token has are never trained", "pad-vocab-size-to"),
     **_rows("none", "the global batch is whole from the first step on", "rampup-batch-size", 3),
-    **_rows("none", "blocks are cut by what they cost", "pp-partition-method"),
+    **_rows("none", "blocks are cut by their cost", "pp-partition-method"),
     **_rows("none", "initial weights are Heddle's, by the seed", "init-method-std"),
     **_rows("none", "the loss scale halves at each overflow", "hysteresis min-loss-scale"),
     **_rows("none", MEASURED, "tensorboard-dir log-interval"),

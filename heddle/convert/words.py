@@ -131,8 +131,7 @@ def _refuse_arguments_of_a_shell(found: list[str], values: int, reasons: Mapping
     extra = found[values:] if values >= 0 else []
     if extra and extra[0].startswith(("$", "`")):
         raise InvalidArguments(
-            f"the arguments hold {_shown(extra[0])!r}, {_why(extra[0], reasons)}; write what it "
-            "stands for"
+            f"the arguments hold {_shown(extra[0])!r}, {_why(extra[0], reasons)}; write its value"
         )
 
 

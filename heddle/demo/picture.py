@@ -111,7 +111,7 @@ def _draw_marks(axes: Axes, found: tuple[Mark, ...]) -> None:
         axes.text(mark.at_s, height, f"   {mark.label}", va="center", fontsize=7, color=colour)
     axes.set_ylim(-LEVELS + 0.4, 0.6)
     axes.set_yticks([])
-    axes.set_title("What happens to the nodes, and plans that are kept", fontsize=9)
+    axes.set_title("Events of the nodes, and plans that are kept", fontsize=9)
 
 
 def _draw_plans(axes: Axes, result: Mapping[str, Any], recorder: Recorder, begin_s: float) -> None:

@@ -43,7 +43,7 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             f"It trained {measured.get('tokens_per_s', 0):,.0f} tokens/s"
             + (f" at an MFU of {100 * measured['mfu']:.1f} %" if "mfu" in measured else "")
             + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
-            f"with it, of which the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
+            f"with it; the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
         )
     found = (trained, " ".join(paces), _where_weights_are(result))
     return tuple(sentence for sentence in found if sentence)

@@ -135,7 +135,7 @@ class PlannerClient:
         try:
             data = await self._pool.weigh(self._settings, nodes_of(sizes), self._job)
         except SearchFailed as error:
-            LOG.warning("what GPU types are worth is not known: %s", error)
+            LOG.warning("the worth of GPU types is unknown: %s", error)
             data = {}
         finally:
             self._weighings.pop(sizes, None)

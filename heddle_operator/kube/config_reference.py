@@ -24,8 +24,8 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
         spec = body.get("spec") or {}
         if (spec.get("model") or {}).get("entryPoint"):  # no code of a user runs in the operator
             raise InvalidJob(
-                "spec.model.entryPoint needs a configRef on a cluster; put what `heddle model` "
-                "prints into a ConfigMap and name it there"
+                "spec.model.entryPoint needs a configRef on a cluster; put the output "
+                "of `heddle model` into a ConfigMap and name it there"
             )
         return None
     namespace = body["metadata"].get("namespace", "default")

@@ -36,7 +36,7 @@ def workers_of_json(text: str, now: WorkerDefaults, token: str) -> WorkerDefault
     held = json.loads(text)
     pinned = held["pinned"]
     if not hmac.compare_digest(str(held["signature"]), _signature(pinned, token)):
-        raise ValueError("what is pinned is not signed with the job's token")
+        raise ValueError("the pinned fields are not signed with the job's token")
     return replace(now, **{key: pinned[key] for key in _PINNED if key in pinned})
 
 

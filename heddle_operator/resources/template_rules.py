@@ -198,7 +198,7 @@ def _taken(template: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> 
             if row["name"] in theirs and (kind, row["name"]) != ("containers", WORKER):
                 yield (
                     f"spec.worker.template.spec.{kind}[{index}] has the name {row['name']!r}, "
-                    "which whoever runs the operator uses; choose another"
+                    "which the administrator uses; choose another"
                 )
 
 
@@ -215,7 +215,7 @@ def _out_of_range(template: Mapping[str, Any]) -> Iterator[str]:
         for key in template.get("metadata", {}).get(kind, {}):
             if key.startswith(_OWN):
                 yield (
-                    f"spec.worker.template.metadata.{kind}: what begins with {_OWN} is the "
+                    f"spec.worker.template.metadata.{kind}: keys that begin with {_OWN} are the "
                     f"operator's, found {reprlib.repr(key)}; leave it out"
                 )
     grace_s = spec.get("terminationGracePeriodSeconds", 0)
@@ -285,7 +285,7 @@ def _refused(path: str, name: str, value: object) -> str:
     if name not in GRANTABLE:
         return f"{path}: a job cannot set this{found}; leave it out"
     return (
-        f"{path}: a job may not set {name}{found}; leave it out, or ask who runs the operator to "
+        f"{path}: a job may not set {name}{found}; leave it out, or ask the administrator to "
         f"add {name} to the chart's worker.allow"
     )
 

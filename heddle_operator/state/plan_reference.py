@@ -14,7 +14,7 @@ from planner.errors import HeddleError
 from planner.plans.plan import Plan
 
 KEY = "plan.json"
-_NO_PLAN = f"{KEY} holds no plan; `heddle cost FILE` says what is wrong with it"
+_NO_PLAN = f"{KEY} holds no plan; `heddle cost FILE` names the mistake"
 
 
 def read_plan_reference(name: str, data: Mapping[str, str]) -> ReferencedPlan:

@@ -48,7 +48,7 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
     digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if digest != _digest(content):
         raise InvalidPolicy(
-            f"the training in {folder} is damaged: {CHECKPOINT} is not what was written; leave "
+            f"the training in {folder} is damaged: {CHECKPOINT} has another digest; leave "
             f"--resume out"
         )
     kept = torch.load(BytesIO(content), weights_only=True)

@@ -40,7 +40,7 @@ def read_directive(body: object) -> Directive | Refused:
     except ValidationError as error:
         first: Mapping[str, Any] = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"
-        return Refused(400, f"{where}: {first['msg']}; see GET /v1/report for what this agent runs")
+        return Refused(400, f"{where}: {first['msg']}; GET /v1/report has the state of this agent")
     return _faults(directive) or directive
 
 

@@ -95,7 +95,7 @@ def open_pair(prefix: str, spec: DataSpec, vocab: int | None) -> IndexedCorpus:
     if spec.tokenizer is not None and corpus.notes and noted != digest_of(Path(spec.tokenizer)):
         raise InvalidDataset(
             f"dataset {prefix!r} was prepared with another tokenizer than {spec.tokenizer!r}; "
-            "name the one that it was prepared with, or prepare it again"
+            "name its tokenizer, or prepare it again"
         )
     tokens = corpus.notes.get("vocab")
     if vocab is not None and isinstance(tokens, int) and tokens > vocab:

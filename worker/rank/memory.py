@@ -32,7 +32,7 @@ def note_memory(
     """Note on an error where memory may have ended, which `describe_error` then says."""
     planned, stages = planned_state_bytes(model, seat, precision), seat.pipeline.template.stages
     error.add_note(
-        f"stage {seat.stage + 1} of {len(stages)} of epoch {epoch} (TP degree {seat.tp}), of which "
-        f"the plan counts {planned:,} bytes for weights, gradients and optimizer, activations and "
-        f"buffers apart; the process has held up to {peak_memory_bytes():,} bytes"
+        f"stage {seat.stage + 1} of {len(stages)} of epoch {epoch} (TP degree {seat.tp}); the plan "
+        f"counts {planned:,} bytes for weights, gradients and optimizer, without activations and "
+        f"buffers; the process has held up to {peak_memory_bytes():,} bytes"
     )

@@ -86,7 +86,7 @@ def claim(folder: Path, record: RunRecord) -> str | None:
         return None
     return (
         f"output {str(folder)!r} belongs to job {found.job}, run {found.run}, by {RECORD} in it; "
-        "name another spec.output.path, or move away what that run left there"
+        "name another spec.output.path, or move the files of that run away"
     )
 
 

@@ -87,7 +87,7 @@ def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) ->
     if results and not is_fresh:
         whose = "another run" if record is None else f"a run of job {record.job}"
         return Use(
-            f"the output folder {folder} holds what {whose} left; {ANOTHER}, or say --fresh to "
+            f"the output folder {folder} holds files of {whose}; {ANOTHER}, or give --fresh to "
             "remove its measurements, logs and weights"
         )
     note = ""

@@ -29,7 +29,7 @@ def test_what_was_trained_how_fast_and_where_the_weights_are():
     assert "held-out part it went from 5.600 (step 0) to 3.500 (step 2)" in trained
     assert "0.500 s in the median (0.400 s predicted)" in pace
     assert "5,120 tokens/s at an MFU of 25.0 %" in pace
-    assert "up to 600 MB, Python and torch with it, of which the plan foresaw 40 MB" in pace
+    assert "up to 600 MB, Python and torch with it; the plan foresaw 40 MB" in pace
     assert weights == "The weights are in /out."
 
 

@@ -165,7 +165,7 @@ def test_a_volume_that_the_administrator_names_is_not_the_authors():
     assert accepted(body, None, DEFAULTS, {}).name == "tiny"
     for kind in ("base", "template"):
         given = {kind: {"spec": {"volumes": [HOST]}}}
-        with pytest.raises(InvalidJob, match="whoever runs the operator uses"):
+        with pytest.raises(InvalidJob, match="the administrator uses"):
             accepted(body, None, dataclasses.replace(DEFAULTS, **given), {})
 
 

@@ -34,6 +34,6 @@ def test_the_note_names_stage_planned_and_held_bytes():
     note_memory(error, MODEL, seat, "fp32", 3)
     (note,) = error.__notes__
     planned = f"{planned_state_bytes(MODEL, seat, 'fp32'):,}"
-    assert note.startswith("stage 1 of 2 of epoch 3 (TP degree 2), of which the plan counts ")
+    assert note.startswith("stage 1 of 2 of epoch 3 (TP degree 2)")
     assert planned in note
     assert re.search(r"the process has held up to [\d,]{9,} bytes$", note)

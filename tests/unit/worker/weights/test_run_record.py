@@ -15,10 +15,8 @@ def test_the_pods_of_one_job_share_a_folder_and_another_jobs_are_refused(tmp_pat
         assert claim(tmp_path, RunRecord("uid-1", "tiny")) is None
     assert [path.name for path in tmp_path.iterdir()] == [RECORD]
     said = claim(tmp_path, RunRecord("uid-2", "tiny"))
-    assert said == (
-        f"output {str(tmp_path)!r} belongs to job tiny, run uid-1, by {RECORD} in it; name another "
-        "spec.output.path, or move away what that run left there"
-    )
+    assert said is not None
+    assert all(word in said for word in (repr(str(tmp_path)), "tiny", "uid-1", "spec.output.path"))
 
 
 def test_of_many_that_try_at_once_one_run_has_it(tmp_path):

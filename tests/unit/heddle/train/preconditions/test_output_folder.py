@@ -120,7 +120,7 @@ def test_a_finished_run_is_refused_and_goes_when_a_fresh_one_is_asked_for(tmp_pa
     finished(tmp_path)
     before = names(tmp_path)
     assert {"model.safetensors", "config.json", "logs/tiny-here-0.log"} <= set(before)
-    assert "holds what a run of job tiny left" in refusal(tmp_path)
+    assert "holds files of a run of job tiny" in refusal(tmp_path)
     assert names(tmp_path) == before
     OutputFolder(tmp_path, record(), is_fresh=True).close()
     assert names(tmp_path) == [RECORD]
@@ -152,7 +152,7 @@ def test_a_model_that_no_run_wrote_is_never_removed(tmp_path):
 def test_measurements_of_an_older_version_have_no_record_and_are_not_mixed_with(tmp_path: Path):
     (tmp_path / "measurements").mkdir()
     (tmp_path / "measurements" / "steps-epoch-0001.jsonl").write_text("{}\n")
-    assert "holds what another run left" in refusal(tmp_path)
+    assert "holds files of another run" in refusal(tmp_path)
     OutputFolder(tmp_path, record(), is_fresh=True).close()
     assert names(tmp_path) == [RECORD]
 

@@ -47,7 +47,7 @@ def test_a_folder_that_holds_a_run_is_found(tmp_path):
     (tmp_path / "out" / "measurements").mkdir(parents=True)
     (tmp_path / "out" / "measurements" / "steps-epoch-0001.jsonl").touch()
     (line,) = found(job_file(tmp_path))
-    assert "holds what another run left" in line
+    assert "holds files of another run" in line
     assert found(job_file(tmp_path), is_fresh=True) == ()
 
 
