@@ -335,7 +335,7 @@ class JobController:
         """
         trains = self._trains or (reason == "NewerRecord" and bool(self._own("Pod")))
         if trains:
-            sentence += "; its pods train on, and nobody follows them until that is corrected"
+            sentence += "; its pods train on without the operator until that is corrected"
         LOG.warning("it is refused: %s", sentence)
         self._context.arbiter.forget(self._body["metadata"]["uid"])
         stub, identity = stub_of(self._body), self._context.identity

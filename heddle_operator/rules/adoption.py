@@ -223,7 +223,7 @@ def _judge(
     wait, pause = _hold(view, reason, verdict.is_safer)
     if reason == "start":
         turn = turn_left_s(view, reply.plan)
-        wait, pause = (turn, "job's turn has come") if turn > wait else (wait, pause)
+        wait, pause = (turn, "job's start backoff") if turn > wait else (wait, pause)
     if wait > 0:
         sentence = f"{verdict.sentence}; the change begins after the {pause}"
         return Decision((), phase, sentence, sooner(again, wait))

@@ -284,7 +284,7 @@ def test_what_trains_by_a_training_that_nobody_knows_is_left_alone_and_that_is_s
         status = stage.server.objects[JOB]["status"]
         assert (status["phase"], accepted(stage.server)["status"]) == ("Running", "False")
         assert status["message"].endswith(
-            "its pods train on, and nobody follows them until that is corrected"
+            "its pods train on without the operator until that is corrected"
         )
         assert BUDGET in stage.server.objects
         assert not stage.pod.is_ended.is_set()
