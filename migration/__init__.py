@@ -1,5 +1,5 @@
 """The state to move between two plans: from whom, in which order and how (DSM).
 
-`layout`, `tuples` and `schedule` are pure and reach no framework; bytes leave a rank only through
-the seam `Transport`.
+Pure are `layout`, `classes`, `links`, `balance`, `slices` and `transfer`; bytes leave a rank only
+through the seam `Transport`.
 """

@@ -197,6 +197,29 @@ def test_ci_runs_lint_and_every_test_but_the_campaign_of_faults():
     assert ignored - run == {"tests/distributed/test_kills.py"}
 
 
+# Modules of the worker that the operator's image needs, and why.
+OPERATOR_IMPORTS = {
+    "worker.contract",  # what it and the agents say to each other
+    "worker.contract_version",
+    "worker.columns",  # how a directive is packed
+    "worker.http_limits",
+    "worker.training_settings",  # a section of a HeddleJob
+    "worker.trainable",  # which models a job may name
+    "worker.model.describe",  # asks a user's entry point for its config.json, in another process
+    "worker.log_lines",  # the form of a log line
+}
+
+
+def test_the_operator_imports_of_the_worker_what_this_list_names():
+    found = set()
+    for path in (ROOT / "heddle_operator").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found |= {name for name in names if name.split(".")[0] == "worker"}
+    assert found == OPERATOR_IMPORTS
+
+
 def test_import_contracts_hold():
     done = subprocess.run(
         [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True

@@ -27,6 +27,10 @@ from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
 from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
 
+# Suffixes of inputs of `heddle data prepare`.
+TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
+LINES_SUFFIXES = (".jsonl", ".ndjson")
+PARQUET_SUFFIXES = (".parquet",)
 IGNORED = -100  # a label that is not to be learnt: torch's own number for it
 
 

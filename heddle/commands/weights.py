@@ -144,7 +144,7 @@ class Run(NamedTuple):
 
 
 def _open_run(run: Path) -> Run:
-    from worker.weights.hugging_face.config import CONFIG, read_config
+    from planner.model.config import CONFIG, read_config
     from worker.weights.hugging_face.writing import Wanted
     from worker.weights.merging import has_parts, parts_in, wanted_of
 
@@ -169,8 +169,7 @@ def _open_folder(folder: Path) -> WeightsFolder:
 
 def _model_of(folder: Path) -> tuple[ModelShape, Family]:
     """Content of a folder's config.json."""
-    from planner.model.config import model_from_config
-    from worker.weights.hugging_face.config import CONFIG, read_config
+    from planner.model.config import CONFIG, model_from_config, read_config
     from worker.weights.hugging_face.tensors import family_of
 
     family = family_of(read_config(folder))
@@ -183,7 +182,7 @@ def _check_target(read: Path, folder: Path, overwrite: bool) -> None:
     Raises:
         InvalidWeights: see above.
     """
-    from worker.weights.hugging_face.config import CONFIG
+    from planner.model.config import CONFIG
 
     if folder.exists() and not folder.is_dir():
         raise InvalidWeights(f"{folder} is a file; name a folder")

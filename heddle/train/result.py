@@ -16,7 +16,6 @@ from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import cost_of
 from planner.cost.simulation import simulated_seconds
 from planner.plans.pieces import holders_min
-from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 from worker.contract import StepRecord
 
@@ -97,11 +96,6 @@ def _comparison(losses: Sequence[float], reference: Sequence[float] | None) -> d
     }
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """A plan as the result shows it, its placement and digest included."""
-    return plan.to_json()
-
-
 def _epoch(
     job: HeddleJob,
     recorder: Recorder,
@@ -116,7 +110,7 @@ def _epoch(
     return {
         "epoch": record.epoch,
         "reason": record.reason,
-        "plan": plan_json(record.plan),
+        "plan": record.plan.to_json(),
         "composition": record.composition.to_json(),
         "gpus": record.plan.gpus,
         "holders_min": holders_min(workload.model, record.plan),

@@ -10,8 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from worker.data.making.units import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
-from worker.training_settings import Corpus, DataSpec, Positive, Section, Split
+from worker.training_settings import (
+    LINES_SUFFIXES,
+    PARQUET_SUFFIXES,
+    TEXT_SUFFIXES,
+    Corpus,
+    DataSpec,
+    Positive,
+    Section,
+    Split,
+)
 
 _TEXTS = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES, "/")
 BUILTIN = "builtin:"  # stands before the name of a built-in text in place of a path

@@ -19,13 +19,12 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.references import ConfigMapName, why_no_name
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import MODELS, find_model
-from planner.model.config import model_of_config
+from planner.model.config import CONFIG, model_of_config, read_config
 from planner.model.shape import ModelShape
 from planner.wording import did_you_mean
 from worker.model.describe import describe
 from worker.trainable import why_untrainable
 from worker.training_settings import OldSpelling, Section
-from worker.weights.hugging_face.config import CONFIG, read_config
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
 DOWNLOAD = (

@@ -17,7 +17,26 @@ from planner.model.families import READERS
 from planner.model.shape import ModelShape
 from planner.wording import kind_of, reason_of
 
+CONFIG = "config.json"
 OWN = "heddle"  # the model_type of a model of the user's own, as `heddle model` prints it
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a folder.
+
+    Raises:
+        InvalidWorkload: there is none, or it is no JSON object.
+    """
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidWorkload(
+            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model"
+        ) from None
+    if not isinstance(config, dict):
+        raise InvalidWorkload(f"{path} must hold one JSON object, found {kind_of(config)}")
+    return config
 
 
 def model_from_config(path: Path) -> ModelShape:

@@ -57,10 +57,6 @@ class Move:
         """Whether an old world trains, so that only a boundary tells the step of the switch."""
         return self.moves_state and self.directive.resume is None
 
-    def new_ranks(self) -> int:
-        """Size of the new world."""
-        return sum(member.rank is not None for member in self.directive.members)
-
     def pieces_after(self) -> tuple[Piece, ...]:
         """This rank's holdings after the change."""
         return self.needed[self.transport_rank]

@@ -19,7 +19,8 @@ from typing import TextIO
 
 from heddle_operator.apis.errors import InvalidJob
 from planner.errors import HeddleError
-from worker.weights.hugging_face.config import CONFIG, COPIED
+from planner.model.config import CONFIG
+from worker.weights.hugging_face.config import COPIED
 from worker.weights.run_record import RECORD, RunRecord
 
 ANOTHER = "name another folder with --output-path"

@@ -16,7 +16,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.evaluate import cost_of
 from planner.errors import HeddleError
 from planner.model.shape import ModelShape
-from planner.model.tensors import model_tensors
+from planner.model.tensors import model_numel
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 
@@ -37,7 +37,7 @@ def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str
 
 def weights_bytes(model: ModelShape) -> int:
     """Bytes of the final weights, which are fp32."""
-    return FP32_BYTES * sum(tensor.numel for tensor in model_tensors(model))
+    return FP32_BYTES * model_numel(model)
 
 
 def check_priced(choices: Choices, profile: Profile) -> None:

@@ -28,13 +28,11 @@ from worker.data.making.parts import Part, lengths_of, read_part, token_type, wr
 from worker.data.making.readers import Keys
 from worker.data.making.tokenizing import Tokenization, tokenization
 from worker.data.making.units import (
-    LINES_SUFFIXES,
-    PARQUET_SUFFIXES,
-    TEXT_SUFFIXES,
     Unit,
     each_unit,
 )
 from worker.errors import InvalidDataset
+from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
 _KEPT = ("documents", "skipped", "text_bytes", "tokens", "vocab")

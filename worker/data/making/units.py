@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from worker.errors import InvalidDataset
+from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 Kind = Literal["text", "lines", "parquet"]
-TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
-LINES_SUFFIXES = (".jsonl", ".ndjson")
-PARQUET_SUFFIXES = (".parquet",)
 UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lost with a kill
 
 
@@ -46,20 +44,12 @@ class Unit(NamedTuple):
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def units_of(inputs: Sequence[Path]) -> list[Unit]:
-    """All units of the input, in its order.
-
-    Raises:
-        InvalidDataset: an input is missing, plain JSON, or Parquet that cannot be read.
-    """
-    return list(each_unit(inputs))
-
-
 def each_unit(inputs: Sequence[Path]) -> Iterator[Unit]:
-    """The same, found one after the other: who needs the first ones only looks at no more files.
+    """All units of the input in its order, each found when it is asked for.
 
     Raises:
-        InvalidDataset: at once, if an input is missing or plain JSON.
+        InvalidDataset: at once, if an input is missing or plain JSON; later, if a Parquet file
+            cannot be read.
     """
     for given in inputs:
         _check(given)

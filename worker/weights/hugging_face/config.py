@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from planner.errors import InvalidWorkload
+from planner.model.config import read_config
 from planner.model.shape import ModelShape
-from planner.wording import kind_of, reason_of
-from worker.errors import InvalidWeights
 from worker.weights.hugging_face.families import FAMILIES
 
-CONFIG = "config.json"
 # What belongs to a model besides its weights and its config.json, as `transformers` names it.
 COPIED = (
     "generation_config.json",
@@ -36,24 +35,6 @@ _ORIGIN = ("_name_or_path", "transformers_version", "torch_dtype", "dtype", "arc
 _ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu"}
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a folder.
-
-    Raises:
-        InvalidWeights: there is none, or it is no JSON object.
-    """
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidWeights(
-            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model"
-        ) from None
-    if not isinstance(config, dict):
-        raise InvalidWeights(f"{path} must hold one JSON object, found {kind_of(config)}")
-    return config
-
-
 def digest(config: Mapping[str, Any]) -> str:
     """A short hash of what a configuration says of the model, however it is laid out."""
     said = {key: value for key, value in config.items() if key not in _ORIGIN}
@@ -65,7 +46,7 @@ def difference(wanted: Mapping[str, Any], folder: Path) -> str | None:
     """None if the folder's config.json says what `wanted` says, else one sentence."""
     try:
         found = read_config(folder)
-    except InvalidWeights as error:
+    except InvalidWorkload as error:
         return str(error)
     if digest(found) == digest(wanted):
         return None

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from planner.model.config import CONFIG
 from planner.model.shape import ModelShape
 from worker.weights.files import File, bytes_of, safetensors_header
-from worker.weights.hugging_face.config import CONFIG, COPIED, final_config
+from worker.weights.hugging_face.config import COPIED, final_config
 from worker.weights.hugging_face.reading import INDEX, SINGLE
 from worker.weights.hugging_face.shards import MAX_SHARD_BYTES, Shard, index_of, shards
 from worker.weights.hugging_face.tensors import StoredTensor, family_of, stored_tensors

@@ -32,7 +32,7 @@ def test_at_the_start_nothing_moves_and_nobody_waits_for_a_boundary():
     for move in moves_of(change(None, plan("2x2"))):
         assert not move.moves_state
         assert not move.waits_for_boundary
-        assert (move.transfer.runs, move.bytes_needed, move.new_ranks()) == ((), 0, 2)
+        assert (move.transfer.runs, move.bytes_needed) == ((), 0)
 
 
 def test_only_a_change_beside_a_training_world_waits_for_its_boundary():
@@ -48,7 +48,6 @@ def test_a_rank_that_leaves_has_no_seat_and_needs_nothing():
     assert (stays.seat.rank, stays.transport_rank) == (0, 0)
     assert leaves.seat is None
     assert (leaves.pieces_after(), leaves.bytes_needed, leaves.transport_rank) == ((), 0, 1)
-    assert stays.new_ranks() == 1
 
 
 def test_what_the_switch_needs_is_worked_out_before_it():

@@ -7,14 +7,14 @@ import pytest
 from worker.data.making.parts import lengths_of, read_part, token_type, write_part
 from worker.data.making.readers import Keys
 from worker.data.making.tokenizing import tokenization
-from worker.data.making.units import units_of
+from worker.data.making.units import each_unit
 from worker.errors import InvalidDataset
 
 
 @pytest.fixture
 def unit(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": ""}\n{"text": "three"}\n')
-    (found,) = units_of([tmp_path / "a.jsonl"])
+    (found,) = each_unit([tmp_path / "a.jsonl"])
     return found
 
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.data.making.readers import Document, Keys, documents
-from worker.data.making.units import Unit, units_of
+from worker.data.making.units import Unit, each_unit
 from worker.errors import InvalidDataset
 
 
 def read(path, keys=Keys()):  # noqa: B008 # a tuple
-    return [document for unit in units_of([path]) for document in documents(unit, keys)]
+    return [document for unit in each_unit([path]) for document in documents(unit, keys)]
 
 
 @given(

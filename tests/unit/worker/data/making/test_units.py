@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from worker.data.making import units as module
-from worker.data.making.units import each_unit, open_parquet, units_of
+from worker.data.making.units import each_unit, open_parquet
 from worker.errors import InvalidDataset
 
 
@@ -15,7 +15,7 @@ def test_small_texts_share_a_unit_and_the_order_of_files_is_kept(tmp_path, monke
     monkeypatch.setattr(module, "UNIT_BYTES", 10)
     for name, size in (("a.txt", 4), ("b.txt", 7), ("c.jsonl", 25), ("d.txt", 3), ("e.md", 1)):
         (tmp_path / name).write_text("x" * size)
-    found = [(unit.kind, len(unit.files), unit.start, unit.stop) for unit in units_of([tmp_path])]
+    found = [(unit.kind, len(unit.files), unit.start, unit.stop) for unit in each_unit([tmp_path])]
     assert found == [
         ("text", 2, 0, 2),
         ("lines", 1, 0, 10),
@@ -29,12 +29,12 @@ def test_small_texts_share_a_unit_and_the_order_of_files_is_kept(tmp_path, monke
 def test_plain_json_is_refused_for_its_syntax_is_no_text(tmp_path, name):
     (tmp_path / name).write_text('{"text": "one"}\n')
     with pytest.raises(InvalidDataset, match=rf"input '.*/{name}' is JSON, whose brackets"):
-        units_of([tmp_path / name])
+        list(each_unit([tmp_path / name]))
 
 
 def test_a_digest_names_the_unit_its_files_and_the_settings(tmp_path):
     (tmp_path / "a.txt").write_text("one")
-    (unit,) = units_of([tmp_path])
+    (unit,) = each_unit([tmp_path])
     before = unit.digest("x")
     assert before == unit.digest("x") != unit.digest("y")
     (tmp_path / "a.txt").write_text("more")
@@ -52,7 +52,7 @@ def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):
 def test_damaged_parquet_is_one_sentence(tmp_path):
     (tmp_path / "x.parquet").write_bytes(b"no table at all")
     with pytest.raises(InvalidDataset, match=r"x.parquet' cannot be read as Parquet: ") as caught:
-        units_of([tmp_path])
+        list(each_unit([tmp_path]))
     assert "\n" not in str(caught.value)
 
 

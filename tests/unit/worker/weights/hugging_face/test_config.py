@@ -7,19 +7,13 @@ import json
 
 import pytest
 
+from planner.errors import InvalidWorkload
 from planner.model.arithmetic import Rotary, RotaryScaling
 from planner.model.catalogue import MODELS
-from planner.model.config import model_of_config
+from planner.model.config import model_of_config, read_config
 from planner.model.shape import ModelShape
 from tests.unit.worker.weights.hugging_face.golden import KINDS, golden, model_of
-from worker.errors import InvalidWeights
-from worker.weights.hugging_face.config import (
-    config_of,
-    difference,
-    digest,
-    final_config,
-    read_config,
-)
+from worker.weights.hugging_face.config import config_of, difference, digest, final_config
 
 SMALL = ModelShape("small", layers=2, hidden=32, heads=4, kv_heads=2, ffn=64, vocab=200)
 STRETCHED = dataclasses.replace(
@@ -90,5 +84,5 @@ def test_a_key_that_only_one_has_is_a_difference(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{"])
 def test_a_config_that_is_none_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(InvalidWeights):
+    with pytest.raises(InvalidWorkload):
         read_config(tmp_path)
