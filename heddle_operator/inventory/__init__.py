@@ -1,1 +1,1 @@
-"""What the cluster offers: nodes, GPUs, claims on them, and notices that they will go."""
+"""Offer of the cluster: nodes, GPUs, claims on them, and notices that they will go."""

@@ -48,7 +48,7 @@ def counts(
 
 
 def in_words(claims: Iterable[GpuAllocation]) -> str:
-    """Who waits for GPUs of a node."""
+    """Pods that wait for GPUs of a node."""
     return joined(
         f"pod {claim.pod} of namespace {claim.namespace} waits for {counted(claim.gpus, 'GPU')}"
         for claim in claims

@@ -26,7 +26,7 @@ Node = Mapping[str, Any]
 
 
 class FactsTable:
-    """What all nodes say to jobs with the same requirements; each Node is read once a change."""
+    """Offers of all nodes to jobs with the same requirements; each Node is read once a change."""
 
     def __init__(self, required: NodeRequirements) -> None:
         self._required = required
@@ -91,7 +91,7 @@ class ClusterNodes:
         return table
 
     def on(self, node: str) -> tuple[GpuAllocation, ...]:
-        """What pods hold or claim of a node's GPUs."""
+        """GPUs of a node that pods hold or claim."""
         return self._on.get(node, ())
 
     def requested(self, node: str) -> Requests:

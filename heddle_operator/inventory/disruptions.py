@@ -1,4 +1,4 @@
-"""What tells that a node will be gone, and when: taints, conditions, labels, a user's own word.
+"""Signs that a node will be gone, and when: taints, conditions, labels, a user's own word.
 
 A node may have several such signs, which come one after the other; the one that ends first holds.
 Invariant: a notice is read from the Node alone, so that an operator that starts anew sees it too.

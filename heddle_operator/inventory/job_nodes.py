@@ -31,7 +31,7 @@ class Reader(Protocol):
     """Reads an object that anybody may have forged; see `OddObjects`."""
 
     def __call__(self, body: Mapping[str, Any], view: Callable[[], T], /) -> T | None:
-        """What `view` makes of the object; None if it is unreadable."""
+        """Result of `view` on the object; None if it is unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class NodesSeen:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """What pods have of a node, as the job counts it.
+    """GPUs of a node that pods hold, as the job counts them.
 
     Attributes:
         is_timed: time alone may change it.
@@ -86,7 +86,7 @@ _UNUSED = _Use()
 
 
 class JobNodes:
-    """What a job sees of a cluster's nodes.
+    """A job's view of a cluster's nodes.
 
     Args:
         cluster: the nodes of all jobs.

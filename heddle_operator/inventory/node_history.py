@@ -13,7 +13,7 @@ from heddle_operator.inventory.requests import GpuAllocation
 
 
 class NodeHistory:
-    """What a job remembers of nodes, by name.
+    """A job's memory of nodes, by name.
 
     Args:
         clock_offset_s: wall clock less the clock of `now`.

@@ -28,7 +28,7 @@ LINK_DOMAINS = ("heddle.dev/link-domain", "nvidia.com/gpu.clique", "topology.kub
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """What a job asks of its nodes.
+    """Requirements of a job on its nodes.
 
     Attributes:
         pod_spec: of its pods: tolerations, nodeSelector, affinity.
@@ -43,7 +43,7 @@ class NodeRequirements:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a Node says to every job with the same requirements, whoever holds GPUs there.
+    """Offer of a Node to every job with the same requirements, whoever holds GPUs there.
 
     Attributes:
         capacity: GPUs; 0 until the device plugin has said.
@@ -80,7 +80,7 @@ class NodeView:
 
 
 def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
-    """What a Node object says to jobs with these requirements."""
+    """Offer of a Node object to jobs with these requirements."""
     metadata, status = node["metadata"], node.get("status", {})
     name, labels = metadata["name"], metadata.get("labels") or {}
     capacity, allocatable = _count(status.get("capacity")), _count(status.get("allocatable"))

@@ -1,4 +1,4 @@
-"""What the ResourceQuotas of a namespace leave for further pods of a job.
+"""Rest of a namespace's ResourceQuotas for further pods of a job.
 
 Invariant: only what a pod declares is counted; what admission adds to it (a LimitRange) is learnt
 from the refusal of a pod.
@@ -29,7 +29,7 @@ def headroom_of(
     pod_spec: Mapping[str, Any],
     per_gpu: Mapping[str, str] = MappingProxyType({}),
 ) -> Headroom:
-    """What all quotas together leave.
+    """Rest of all quotas together.
 
     Args:
         quotas: ResourceQuota objects of the job's namespace.

@@ -65,7 +65,7 @@ class GpuAllocation:
 
 
 def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
-    """What a Pod object has allocated or claims; None if it is no GPU."""
+    """GPUs that a Pod object has allocated or reserves; None if it has none."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
     bound_to = spec.get("nodeName") or status.get("nominatedNodeName")
     node = bound_to or ("" if spec.get("schedulingGates") else _tied_to(spec))
@@ -177,7 +177,7 @@ def _add(total: dict[str, Decimal], more: Requests) -> None:
 
 
 def _asked(container: Mapping[str, Any]) -> Requests:
-    """What is limited and not requested is requested by its limit."""
+    """Requests of a container; a limit without a request counts as one."""
     resources = container.get("resources") or {}
     rows = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: amount(asked) for name, asked in rows.items()}

@@ -233,7 +233,7 @@ def _namespace_of(body: Mapping[str, Any]) -> str:
 
 
 def _slim_node(node: Mapping[str, Any]) -> Body:
-    """What the jobs read of a node; a heartbeat changes nothing of it."""
+    """Fields of a node that the jobs read; a heartbeat changes none of them."""
     metadata, status = node["metadata"], node.get("status") or {}
     kept = ("name", "uid", "labels", "annotations", "deletionTimestamp", "resourceVersion")
     conditions = [

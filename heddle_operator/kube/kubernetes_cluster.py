@@ -237,7 +237,7 @@ class KubeCluster:
         return sorted(found, key=lambda pair: pair[0].epoch)
 
     def _workers(self) -> WorkerDefaults:
-        """What the job's pods are made of: what was so when it started, whatever is so by now."""
+        """Defaults of the job's pods: those of its start if recorded, else those of now."""
         for _, body in reversed(self._epochs()):
             text = body["data"].get(WORKERS, "")
             read = partial(workers_of_json, text, self._defaults, self._token)

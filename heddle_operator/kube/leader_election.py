@@ -29,7 +29,7 @@ GIVE_UP = 2 / 3  # of the duration without a renewal: stop; the rest is for cloc
 
 @dataclass(frozen=True, slots=True)
 class LeaseSettings:
-    """Who wants which lease.
+    """Candidate and its lease.
 
     Attributes:
         identity: unique among operators.

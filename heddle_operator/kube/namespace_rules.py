@@ -1,4 +1,4 @@
-"""What a namespace lets a job have: its quotas, and whether the API server would take its pods.
+"""Limits of a namespace: its quotas, and whether the API server would take its pods.
 
 Quotas come by a watch; one that may not be watched is learnt from the refusal of a pod.
 Invariant: an API server that does not answer changes nothing of what is known.
@@ -46,7 +46,7 @@ class NamespaceRules:
     def headroom(
         self, pod_spec: Mapping[str, Any], now: float, per_gpu: Mapping[str, str] | None = None
     ) -> Headroom:
-        """What quotas leave for further pods."""
+        """Rest of the quotas for further pods."""
         quotas: tuple[Mapping[str, Any], ...] = self._cache.quotas(self._namespace)
         if self._taught is not None and now < self._taught_s + TAUGHT_S:
             quotas = (*quotas, self._taught)

@@ -29,7 +29,7 @@ class OddObjects:
         self._told: Recent[tuple[str, str]] = Recent()
 
     def read(self, body: Mapping[str, Any], view: Callable[[], T]) -> T | None:
-        """What `view` makes of the object; None, and a warning once, if it is unreadable."""
+        """Result of `view` on the object; None, and a warning once, if it is unreadable."""
         try:
             return view()
         except UNREADABLE as error:

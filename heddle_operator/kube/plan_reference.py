@@ -24,7 +24,7 @@ class PlanReference:
         self._known: tuple[float, ReferencedPlan | None] = (0.0, None)
 
     async def read(self, name: str | None, now: float) -> ReferencedPlan | None:
-        """What the ConfigMap holds; None if the job names none."""
+        """Content of the ConfigMap; None if the job names none."""
         if name is None:
             return None
         read_s, found = self._known

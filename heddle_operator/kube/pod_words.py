@@ -1,4 +1,4 @@
-"""What the kubelet says of a pod that waits without a word in its status: in Events only.
+"""The kubelet's words on a pod that waits without a word in its status: in Events only.
 
 A sandbox that the network plugin cannot set up, and a volume that is not there, are told nowhere
 else.
@@ -36,7 +36,7 @@ class PodWords:
         self._asked: dict[str, tuple[float, Words | None]] = {}
 
     async def of(self, pod: Mapping[str, Any], now_wall_s: float) -> Words | None:
-        """What keeps a pending pod from starting, by its Events; None if they say nothing."""
+        """Obstacle of a pending pod, by its Events; None if they say nothing."""
         uid = pod["metadata"]["uid"]
         first_s = wall_s(pod["metadata"]["creationTimestamp"])
         asked_s, words = self._asked.get(uid, (first_s, None))

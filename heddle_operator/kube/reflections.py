@@ -50,7 +50,7 @@ def reflectors(
 
 
 class Jobs(Protocol):
-    """What is told of HeddleJobs beside what Kopf tells."""
+    """News of HeddleJobs beside Kopf's."""
 
     def seen(self, body: Body) -> None:
         """A job is there, or has changed."""
@@ -65,7 +65,7 @@ class Jobs(Protocol):
 def job_reflectors(
     api: KubeApi, jobs: Jobs, namespaces: tuple[str, ...] = ()
 ) -> tuple[Reflector, ...]:
-    """Those that tell which HeddleJobs are gone, also when nobody watched, and which are there.
+    """Reflections of present HeddleJobs and of gone ones, also when nobody watched.
 
     Kopf tells what is in them; that it does is seen by what it should have told.
     """

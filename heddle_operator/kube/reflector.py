@@ -32,7 +32,7 @@ GONE, FORBIDDEN = 410, 403
 
 
 class Sink(Protocol):
-    """What the objects of a collection go into.
+    """Store for the objects of a collection.
 
     Objects may come again and in any order of kinds; what is older than what is held is ignored.
     """
@@ -49,7 +49,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What to reflect.
+    """Collection to reflect.
 
     Attributes:
         path: of the collection.
@@ -92,7 +92,7 @@ class Reflector:
 
     @property
     def selectors(self) -> Mapping[str, str]:
-        """What the server selects by."""
+        """Selectors for the server."""
         return self._collection.selectors
 
     def problem(self, now: float) -> str:

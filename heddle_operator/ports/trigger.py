@@ -1,4 +1,4 @@
-"""What makes the loop of a job reconcile again: anything that changed anywhere.
+"""Trigger that makes the loop of a job reconcile again: anything that changed anywhere.
 
 The loop is level-triggered: it reads everything each time, so a missed or doubled trigger costs
 time, never correctness.

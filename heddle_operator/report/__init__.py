@@ -1,1 +1,1 @@
-"""What a decision looks like from outside: conditions, status, Events."""
+"""Outside view of a decision: conditions, status, Events."""

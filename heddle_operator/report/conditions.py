@@ -272,7 +272,7 @@ def _diverged(observed: Observed, decision: Decision, skipped_steps: int) -> Con
 
 
 def _hindered(observed: Observed, trouble: str) -> Condition | None:
-    """What keeps the job from objects that it needs."""
+    """Obstacles between the job and the objects that it needs."""
     if not trouble and observed.template_problem:
         trouble = f"the cluster takes no pod of the job: {observed.template_problem}"
     if trouble:
@@ -291,7 +291,7 @@ def _degraded(
     holders: HolderCount | None,
     trouble: str,
 ) -> Condition | None:
-    """What makes the job less safe or slower than it could be; None if nothing does."""
+    """Cause that makes the job less safe or slower than it could be; else None."""
     hindered = _hindered(observed, trouble)
     if hindered is not None:
         return hindered
@@ -325,7 +325,7 @@ def _degraded(
 
 
 def _said_of(live: EpochRecord | None, observed: Observed) -> str:
-    """What the planner said of the wishes that a plan does not grant; "" where nobody knows."""
+    """The planner's notes on wishes that a plan does not grant; "" where they are unknown."""
     found = (r.notes for r in observed.replies.values() if live is not None and r.plan == live.plan)
     notes = next(found, ())
     return f"; the planner says: {'; '.join(notes)}" if notes else ""

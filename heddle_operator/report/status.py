@@ -191,7 +191,7 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
 
 
 def _measured(step: StepRecord) -> dict[str, Any]:
-    """What else the newest step told; what it did not tell, or no JSON can say, is left out."""
+    """Further figures of the newest step; absent ones, and ones without JSON form, are left out."""
     values = {
         "gradientNorm": step.gradient_norm,
         "learningRate": step.learning_rate,

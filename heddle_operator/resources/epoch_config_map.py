@@ -161,7 +161,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
 
 
 def _large(body: Mapping[str, Any], key: str) -> Any:
-    """What grows with the ranks, in either format; None where it is not there."""
+    """Fields that grow with the ranks, in either format; None where absent."""
     binary, data = body.get("binaryData") or {}, body["data"]
     if key in binary:
         return of_binary(binary[key])

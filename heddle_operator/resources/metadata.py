@@ -19,7 +19,7 @@ Body = dict[str, Any]
 
 
 def owner_reference(job: HeddleJob) -> Body:
-    """What makes an object the job's."""
+    """Marks that make an object the job's."""
     return {
         "apiVersion": job.api_version,
         "kind": job.kind,

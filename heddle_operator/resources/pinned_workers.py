@@ -1,4 +1,4 @@
-"""What the administrator gives a job's pods, kept in the job's epoch records.
+"""The administrator's part of a job's pods, kept in the job's epoch records.
 
 A job that trains goes on with the image it started with when the operator is upgraded, so that its
 pods never run two; an upgrade is no drain.  What the job's own author writes is not pinned.
@@ -28,7 +28,7 @@ def workers_to_json(defaults: WorkerDefaults, token: str) -> str:
 
 
 def workers_of_json(text: str, now: WorkerDefaults, token: str) -> WorkerDefaults:
-    """What a record holds; the rest is as now.
+    """Defaults of a record; the rest is as now.
 
     Raises:
         LookupError, TypeError, ValueError: it was not written by an operator of this job.

@@ -46,7 +46,7 @@ _WORKERS_OWN = (
 
 @dataclass(frozen=True, slots=True)
 class WorkerDefaults:
-    """What an administrator gives all worker pods.
+    """Defaults of an administrator for all worker pods.
 
     Attributes:
         image: of the workers.
@@ -211,7 +211,7 @@ def _worker_container(image: str) -> Body:
 
 
 def _with_gpus(per_gpu: Mapping[str, str], gpus: int) -> Body:
-    """What a pod asks for with its GPUs; devices are limited, too."""
+    """Requests of a pod with its GPUs; devices are limited, too."""
     asked = {name: times(each, gpus) for name, each in per_gpu.items()}
     devices = {name: quantity for name, quantity in asked.items() if "/" in name}
     return {"requests": asked, **({"limits": devices} if devices else {})}

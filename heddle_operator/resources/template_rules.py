@@ -1,4 +1,4 @@
-"""What the author of a job may say in `spec.worker.template`, and what only an administrator may.
+"""Fields of `spec.worker.template` for the author of a job, and those for an administrator only.
 
 Invariant: what is not listed here is refused, unless the chart's `worker.allow` names it; whatever
 passes has the form that Kubernetes asks for, as far as the operator itself reads it, and changes no
@@ -180,7 +180,7 @@ def check_allowed(
 
 
 def problems_of(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:
-    """What is refused in a template, a sentence each; see `check_allowed`."""
+    """Refusals of a template, a sentence each; see `check_allowed`."""
     found = list(_compared(template, _TEMPLATE, "spec.worker.template", "", allow))
     yield from found
     if not found:

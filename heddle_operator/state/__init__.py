@@ -1,1 +1,1 @@
-"""What was observed, what is to be done, and the records that outlive the operator: frozen data."""
+"""Observations, intended actions, and the records that outlive the operator: frozen data."""

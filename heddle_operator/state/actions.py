@@ -1,4 +1,4 @@
-"""What may be done: each action is one intended effect.
+"""Possible actions: each is one intended effect.
 
 Invariant: effects are named, so that applying an action twice equals applying it once.
 """
@@ -37,7 +37,7 @@ class RequestPlan:
 
     @property
     def gpus_on_nodes(self) -> str:
-        """What the plan is for, in words."""
+        """Purpose of the plan, in words."""
         nodes = counted(len(self.composition.nodes), "node")
         most = f"at most {self.max_gpus} of " if self.max_gpus else ""
         return f"{most}{counted(self.composition.gpus, 'GPU')} on {nodes}"

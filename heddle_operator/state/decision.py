@@ -1,4 +1,4 @@
-"""What `decide` and each of its rules answer."""
+"""Answer of `decide` and of each of its rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Phase = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now.
+    """Actions to take now.
 
     Attributes:
         phase: of the job.

@@ -152,5 +152,5 @@ class EpochRecord:
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
-        """What of the model each rank holds."""
+        """Part of the model that each rank holds."""
         return tuple(seat.part for seat in self.seats)

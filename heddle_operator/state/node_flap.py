@@ -22,7 +22,7 @@ class NodeFlap:
 
     @property
     def words(self) -> str:
-        """What is done about it."""
+        """The remedy, in words."""
         return (
             f"node {self.node} is not ready again and again; a plan uses it once it has been ready "
             f"for {self.pause_s:g} s"

@@ -1,4 +1,4 @@
-"""What the planner was asked and answered, and the plan that a user refers to."""
+"""Question to the planner and its answer, and the plan that a user refers to."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.plans.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class ReferencedPlan:
-    """What the ConfigMap that `planRef` names holds, or the file of a run on one machine.
+    """Content of the ConfigMap of `planRef`, or of the file of a run on one machine.
 
     Attributes:
         plan: None if it holds none.
@@ -31,7 +31,7 @@ class ReferencedPlan:
 
 
 class PlanKey(NamedTuple):
-    """What a plan was asked for: digests of composition and current plan ("" at the start)."""
+    """Question of a plan: digests of composition and current plan ("" at the start)."""
 
     composition: str
     current: str

@@ -110,7 +110,7 @@ def unprepared(observed: Observed, record: EpochRecord) -> str:
 
 
 def _mark(rank: RankReport) -> tuple[object, ...]:
-    """What changes whenever a rank gets on."""
+    """A value that changes whenever a rank gets on."""
     return (rank.pid, rank.phase, rank.part, rank.step, rank.progress, rank.pending_epoch)
 
 

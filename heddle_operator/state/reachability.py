@@ -1,4 +1,4 @@
-"""Who answers, who is silent, and who is lost: of agents by their reports, of ranks by heartbeats.
+"""Members that answer, are silent, or are lost: agents by reports, ranks by heartbeats.
 
 Slow is not lost: a rank that sends heartbeats is there, however long it computes.  A member that is
 silent for `spec.elastic.peerTimeoutSeconds` is lost, whatever else may be known of it.

@@ -39,7 +39,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What happened to ranks of the live epoch.
+    """Events of ranks of the live epoch.
 
     Attributes:
         reason: for programs.
@@ -198,7 +198,7 @@ def _lost(
 
 
 def _ranks_in_words(members: list[Member]) -> str:
-    """Those on the first node by number, the others by how many they are: a job may have many."""
+    """Ranks on the first node by number, the others by how many they are: a job may have many."""
     node = members[0].node
     here = [str(member.rank) for member in members if member.node == node]
     others = len(members) - len(here)
@@ -214,7 +214,7 @@ def _what_happened(
     now: float,
     settings: Settings,
 ) -> Lost | None:
-    """What happened to a rank of the live epoch; None if nothing.
+    """Event of a rank of the live epoch; None if there is none.
 
     A leaver is excused from ending properly, and its pod too: if the others still needed it, its
     closed connections tell them so.

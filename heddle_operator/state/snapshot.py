@@ -62,7 +62,7 @@ class ObservedNode:
 
     @property
     def speed(self) -> float:
-        """What a plan may count on: of the speed that its type has by the profile."""
+        """Speed that a plan may count on, relative to the type's profile."""
         speed = self.speed_factor * self.measured_speed * self.type_speed
         return min(max(speed, SLOWEST), FASTEST)
 
@@ -97,7 +97,7 @@ class ObservedPod:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """What is known of one pod's agent.
+    """Knowledge of one pod's agent.
 
     Attributes:
         report: the newest; it may be older than the failure that `unreachable_since_s` tells of.
@@ -139,7 +139,7 @@ class MemberView:
 
     @property
     def newest_word(self) -> RankReport | None:
-        """What the rank said last, even if its agent does not answer any more."""
+        """The rank's last word, even if its agent does not answer any more."""
         ranks = self.agent.report.ranks if self.agent and self.agent.report else ()
         return next((rank for rank in ranks if rank.slot == self.member.slot), None)
 
@@ -166,7 +166,7 @@ class RefusedPod:
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What the quotas of a namespace leave for further pods of the job, beside those it has.
+    """Rest of a namespace's quotas for further pods of the job, beside those it has.
 
     Attributes:
         gpus: that further pods may ask for; None: no quota counts them.

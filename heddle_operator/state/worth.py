@@ -1,4 +1,4 @@
-"""What GPUs of each type are worth to a job, in samples per second.
+"""Worth of GPUs of each type to a job, in samples per second.
 
 The curves are the planner's: throughput by the number of GPUs of one type alone.  Templates of
 different types train side by side, so the throughputs of the types add up.

@@ -28,7 +28,7 @@ class TimedSelector(selectors.DefaultSelector):
         self._left: tuple[float, float] | None = None  # when the loop went to work
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:
-        """What happened, as selectors tell it."""
+        """Ready events, as selectors report them."""
         if self._left is not None:
             at_s, cpu_s = self._left
             self._turn(time.monotonic() - at_s, time.thread_time() - cpu_s)

@@ -1,4 +1,4 @@
-"""What the operator tells Prometheus.
+"""Metrics of the operator for Prometheus.
 
 Invariant: few labels; a job that is gone leaves no series behind.
 """
@@ -171,7 +171,7 @@ class OperatorMetrics:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was told of a job.
+    """Metrics of one job.
 
     Attributes:
         counted: keys of decisions.

@@ -31,7 +31,7 @@ FORGOTTEN_LIMIT_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class KnownSpeed:
-    """What is believed of a node.
+    """Belief about the speed of a node.
 
     Attributes:
         speed: of the speed of its peers; 1 is normal.
@@ -77,7 +77,7 @@ def known_at_start(
     now: float,
     types: Mapping[str, float],
 ) -> Mapping[str, KnownSpeed]:
-    """What the record of the live epoch tells: an operator that starts anew goes on with it.
+    """Beliefs in the record of the live epoch: an operator that restarts goes on with them.
 
     Args:
         nodes: that are there.
@@ -109,7 +109,7 @@ def updated(
     now: float,
     step_s: float = 0.0,
 ) -> Mapping[str, KnownSpeed]:
-    """What is believed after one more look; a node that is gone is forgotten.
+    """Beliefs after one more look; a node that is gone is forgotten.
 
     Args:
         known: what was believed.

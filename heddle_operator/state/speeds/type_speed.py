@@ -23,7 +23,7 @@ LATE = 1.5  # times its prediction: what takes longer, or is faster so often, co
 
 @dataclass(frozen=True, slots=True)
 class KnownTypeSpeed:
-    """What is believed of a GPU type.
+    """Belief about the speed of a GPU type.
 
     Attributes:
         speed: of the speed that its profile gives it; 1 as profiled.
@@ -64,7 +64,7 @@ def measured_types(
 def types_at_start(
     nodes: Iterable[ObservedNode], live: EpochRecord | None
 ) -> Mapping[str, KnownTypeSpeed]:
-    """What the record of the live epoch tells: an operator that starts anew goes on with it."""
+    """Beliefs in the record of the live epoch: an operator that restarts goes on with them."""
     rows = tuple(nodes)
     planned = planned_speeds(rows, live)
     paces: dict[str, list[float]] = {}
@@ -82,7 +82,7 @@ def types_at_start(
 def updated_types(
     known: Mapping[str, KnownTypeSpeed], measured: Mapping[str, float], now: float
 ) -> Mapping[str, KnownTypeSpeed]:
-    """What is believed after one more look; a type that no rank measures stays as it was.
+    """Beliefs after one more look; a type that no rank measures stays as it was.
 
     Args:
         known: what was believed.

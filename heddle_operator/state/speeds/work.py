@@ -1,4 +1,4 @@
-"""What each rank of a plan computes in a step, and the seconds that it measured for it."""
+"""Work of each rank of a plan in a step, and the seconds that it measured for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from worker.contract import RankReport
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a plan gives one of its ranks in each step.
+    """Work of one rank of a plan in each step.
 
     Attributes:
         kind: of one micro-batch; equal for ranks that compute the same.
@@ -35,7 +35,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a rank measured of its own forward and backward passes.
+    """A rank's measurement of its own forward and backward passes.
 
     Attributes:
         seconds: of a step.
@@ -48,7 +48,7 @@ class Measured:
 
 
 def work_of(plan: Plan, model: ModelShape, profile: Profile | None = None) -> tuple[Work, ...]:
-    """What each rank of a plan computes, in rank order."""
+    """Work of each rank of a plan, in rank order."""
     found = []
     known: dict[Hashable, float | None] = {}
     for seat in RankMap.of(plan).seats:
