@@ -120,6 +120,17 @@ def test_a_field_an_option_and_a_value_are_plain(source):
     assert found == [], "\n" + "\n".join(found)
 
 
+def test_a_decision_has_its_four_sections_in_order():
+    for path in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        heads = re.findall(r"^## (.*)", path.read_text(), re.MULTILINE)
+        assert heads[:4] == ["Status", "Context", "Decision", "Consequences"], path.name
+
+
+def test_the_changelog_gives_each_feature_one_line():
+    entries = (ROOT / "CHANGELOG.md").read_text().split("\n### ", 1)[1].splitlines()
+    assert [line for line in entries if line.startswith(" ") or len(line) > 130] == []
+
+
 @pytest.mark.parametrize(
     "bad",
     [
