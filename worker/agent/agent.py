@@ -33,11 +33,10 @@ from worker.contract import (
     Directive,
     EvaluationRecord,
     RankExit,
-    RankReport,
     Report,
     StepRecord,
-    SwitchRecord,
 )
+from worker.control import messages
 from worker.control.secret import store_key
 
 LOG = logging.getLogger(__name__)
@@ -180,39 +179,37 @@ class Agent:
         """A process runs: a rank hears the newest directive."""
         self._send_directive(process)
         if self._told_to_finish and process.slot is not None:
-            process.tell("finish")
+            process.tell(messages.Finish())
         self.changed()
 
     def _is_deaf(self) -> bool:
         """Whether the fork server is silent: no rank could be forked here."""
         return self.processes.fork_server_pulse.is_silent(self.settings.peer_timeout_s)
 
-    def heard(self, process: Process, message: dict[str, Any]) -> None:
+    def heard(self, process: Process, message: messages.FromProcess) -> None:
         """A process said something."""
-        kind = message["type"]
-        if kind == "beat":
-            trains = process.report is not None and process.report.phase == "training"
-            process.pulse.beat(message["progress"], message["part"], message["waiting"], trains)
-            return  # nobody waits for a heartbeat
-        if kind == "step":
-            record = StepRecord.model_validate(message["record"])
-            process.computing.add(record.epoch, message.get("compute_s"))
-            self._add_step(process, record)
-            return
-        if kind == "report":
-            process.report = RankReport.model_validate(message["rank"])
-            self.directives.heard(process.report)
-            self._end_if_finished()
-        elif kind == "evaluation":
-            evaluation = EvaluationRecord.model_validate(message["record"])
-            self._write(process, evaluation)
-            self._records.add_evaluation(evaluation)
-        elif kind == "switch":
-            self._records.switches.append(SwitchRecord.model_validate(message["record"]))
-        elif kind == "store":
-            self.store_address = message["address"]
-        elif kind == "error":
-            process.error = message["error"].strip().splitlines()[-1]
+        match message:
+            case messages.Beat():
+                trains = process.report is not None and process.report.phase == "training"
+                process.pulse.beat(message.progress, message.part, message.waiting, trains)
+                return  # nobody waits for a heartbeat
+            case messages.Stepped():
+                process.computing.add(message.record.epoch, message.compute_s)
+                self._add_step(process, message.record)
+                return
+            case messages.Reported():
+                process.report = message.rank
+                self.directives.heard(process.report)
+                self._end_if_finished()
+            case messages.Evaluated():
+                self._write(process, message.record)
+                self._records.add_evaluation(message.record)
+            case messages.Switched():
+                self._records.switches.append(message.record)
+            case messages.StoreListens():
+                self.store_address = message.address
+            case messages.Failed():
+                process.error = message.error.strip().splitlines()[-1]
         self.changed()
 
     def _add_step(self, process: Process, record: StepRecord) -> None:
@@ -301,19 +298,19 @@ class Agent:
         if isinstance(halt, Refused):
             return halt
         for process in self.processes.ranks:
-            process.tell("halt", epoch=halt.epoch, reason=halt.reason)
+            process.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
         return None
 
     def finish(self) -> None:
         """Tell the ranks, also those to come, to end the training at the next boundary."""
         self._told_to_finish = True
         for process in self.processes.ranks:
-            process.tell("finish")
+            process.tell(messages.Finish())
 
     def _send_directive(self, process: Process) -> None:
         """Pass the newest directive to a rank."""
         if process.slot is not None and self.directive is not None:
-            process.tell("directive", directive=self.directive.model_dump(mode="json"))
+            process.tell(messages.Follow(directive=self.directive))
 
     def _fork_store(self) -> None:
         arguments = {"host": self.settings.host, "key": store_key(self.settings.token)}

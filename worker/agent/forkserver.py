@@ -5,10 +5,8 @@ rule: this process stays single-threaded, because a fork copies only the calling
 multi-threaded torch operation here, and every child hangs at its first parallel region.  So threads
 are counted before each fork.
 
-The agent asks over a SOCK_SEQPACKET pair: `{"fork": key, "entry": "module:function", "arguments":
-{...}}` with one file descriptor, the child's channel; answers are `{"forked": key, "pid": P}`,
-`{"exited": P, "code": C}`, `{"warm": true}`, `{"refused": key, "error": ...}`, and `{"beat": true}`
-when nothing else was said for a second.
+The agent asks over a SOCK_SEQPACKET pair: a `Fork` with one file descriptor, the child's channel;
+the answers are `FromForkServer`, all in `control/messages.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ import ctypes
 import faulthandler
 import gc
 import importlib
-import json
 import logging
 import os
 import select
@@ -28,7 +25,17 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+
+from worker.control.messages import (
+    Alive,
+    Exited,
+    Failed,
+    Fork,
+    Forked,
+    ForkRefused,
+    FromForkServer,
+    Warm,
+)
 
 LOG = logging.getLogger(__name__)
 MESSAGE_BYTES = 1 << 16
@@ -73,11 +80,11 @@ def serve(control: socket.socket) -> None:
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _answer(control, warm=True)
+    _answer(control, Warm())
     while True:
         ready, _, _ = select.select([control.fileno(), wake], [], [], BEAT_S)
         if not ready:
-            _answer(control, beat=True)
+            _answer(control, Alive())
         if wake in ready:
             os.read(wake, 4096)
             _reap(control)
@@ -85,12 +92,12 @@ def serve(control: socket.socket) -> None:
             data, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
             if not data:
                 return
-            _fork(control, json.loads(data), socket.socket(fileno=descriptors[0]))
+            _fork(control, Fork.model_validate_json(data), socket.socket(fileno=descriptors[0]))
 
 
-def _answer(control: socket.socket, **message: Any) -> None:
+def _answer(control: socket.socket, message: FromForkServer) -> None:
     with contextlib.suppress(OSError):  # the agent is gone: the next receive says so
-        control.send(json.dumps(message).encode())
+        control.send(message.to_line())
 
 
 def _reap(control: socket.socket) -> None:
@@ -101,18 +108,15 @@ def _reap(control: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _answer(control, exited=pid, code=os.waitstatus_to_exitcode(status))
+        _answer(control, Exited(pid=pid, code=os.waitstatus_to_exitcode(status)))
 
 
-def _fork(control: socket.socket, request: dict[str, Any], channel: socket.socket) -> None:
+def _fork(control: socket.socket, request: Fork, channel: socket.socket) -> None:
     parent = os.getpid()
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads != 1:
-        _answer(
-            control,
-            refused=request["fork"],
-            error=f"the fork server has {threads} threads, its children would hang",
-        )
+        error = f"the fork server has {threads} threads, its children would hang"
+        _answer(control, ForkRefused(key=request.key, error=error))
         channel.close()
         return
     pid = os.fork()
@@ -120,10 +124,10 @@ def _fork(control: socket.socket, request: dict[str, Any], channel: socket.socke
         control.close()
         _child(request, channel, parent)
     channel.close()
-    _answer(control, forked=request["fork"], pid=pid)
+    _answer(control, Forked(key=request.key, pid=pid))
 
 
-def _child(request: dict[str, Any], channel: socket.socket, parent: int) -> None:
+def _child(request: Fork, channel: socket.socket, parent: int) -> None:
     code = 1
     try:
         die_with_parent(parent)
@@ -131,16 +135,16 @@ def _child(request: dict[str, Any], channel: socket.socket, parent: int) -> None
         for name in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(name, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1)  # the stacks of all threads, into the pod's log
-        module, _, function = request["entry"].partition(":")
-        getattr(importlib.import_module(module), function)(channel, **request["arguments"])
+        module, _, function = request.entry.partition(":")
+        getattr(importlib.import_module(module), function)(channel, **request.arguments)
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0
     except BaseException:
-        LOG.critical("process %s failed", request["fork"], exc_info=True)
+        LOG.critical("process %s failed", request.key, exc_info=True)
         with contextlib.suppress(OSError):
-            error = {"type": "error", "error": traceback.format_exc(), "at_s": time.monotonic()}
-            channel.send(json.dumps(error).encode() + b"\n")
+            error = Failed(error=traceback.format_exc(), at_s=time.monotonic())
+            channel.send(error.to_line())
     finally:
         sys.stderr.flush()
         os._exit(code)  # not sys.exit: the parent's exit handlers are not ours to run

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -21,6 +20,17 @@ from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.pulse import Pulse
 from worker.contract import RankReport
+from worker.control.messages import (
+    FROM_FORK_SERVER,
+    FROM_PROCESS,
+    Exited,
+    Fork,
+    Forked,
+    ForkRefused,
+    FromProcess,
+    ToProcess,
+    Warm,
+)
 
 LOG = logging.getLogger(__name__)
 REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
@@ -48,10 +58,10 @@ class Process:
     computing: ComputeTimes = field(default_factory=ComputeTimes)
     error: str | None = None
 
-    def tell(self, kind: str, **content: Any) -> None:
+    def tell(self, message: ToProcess) -> None:
         """Send it one message, unless it does not run yet."""
         if self.pid:
-            self.writer.write(json.dumps({"type": kind, **content}).encode() + b"\n")
+            self.writer.write(message.to_line())
 
     def alive_report(self) -> RankReport | None:
         """Its newest report with what its heartbeats say, if it has sent one."""
@@ -84,7 +94,7 @@ class Supervisor(Protocol):
     def forked(self, process: Process) -> None:
         """A process runs and can be told something."""
 
-    def heard(self, process: Process, message: dict[str, Any]) -> None:
+    def heard(self, process: Process, message: FromProcess) -> None:
         """A process said something."""
 
     def exited(self, process: Process, code: int) -> None:
@@ -172,7 +182,7 @@ class Processes:
         self._next_key += 1
         process = Process(slot, writer)
         self._by_key[key] = process
-        request = json.dumps({"fork": key, "entry": entry, "arguments": arguments}).encode()
+        request = Fork(key=key, entry=entry, arguments=arguments).to_line()
         assert self._fork_server is not None
         try:
             socket.send_fds(self._fork_server.control, [request], [theirs.fileno()])
@@ -184,7 +194,7 @@ class Processes:
             theirs.close()
         with contextlib.suppress(ConnectionError):  # it was killed with words of ours unread
             while line := await reader.readline():
-                self._supervisor.heard(process, json.loads(line))
+                self._supervisor.heard(process, FROM_PROCESS.validate_json(line))
         await asyncio.sleep(REAP_S)
         if key in self._by_key and process.pid:  # it is gone, and the fork server says nothing
             self._remove_exited(process.pid, -signal.SIGKILL)
@@ -201,19 +211,20 @@ class Processes:
         if not data:
             asyncio.get_running_loop().remove_reader(control)
             return
-        message = json.loads(data)
+        message = FROM_FORK_SERVER.validate_json(data)
         self.fork_server_pulse.beat(0, "", waiting=True, trains=False)
-        if "warm" in message:
-            self._supervisor.warmed()
-        elif "forked" in message:
-            process = self._by_key[message["forked"]]
-            process.pid = message["pid"]
-            self._supervisor.forked(process)
-        elif "refused" in message:
-            LOG.error("%s", message["error"])
-            self._by_key.pop(message["refused"], None)
-        elif "exited" in message:
-            self._remove_exited(message["exited"], message["code"])
+        match message:
+            case Warm():
+                self._supervisor.warmed()
+            case Forked():
+                process = self._by_key[message.key]
+                process.pid = message.pid
+                self._supervisor.forked(process)
+            case ForkRefused():
+                LOG.error("%s", message.error)
+                self._by_key.pop(message.key, None)
+            case Exited():
+                self._remove_exited(message.pid, message.code)
 
     def _remove_exited(self, pid: int, code: int) -> None:
         key = next((key for key, process in self._by_key.items() if process.pid == pid), None)

@@ -1,4 +1,4 @@
-"""The control channel between an agent and one of its processes: JSON lines over a socket pair.
+"""The control channel between an agent and one of its processes: messages over a socket pair.
 
 The child may send from two threads (training, and forming the next epoch's transport group), and
 looks for messages between steps without waiting.
@@ -6,13 +6,12 @@ looks for messages between steps without waiting.
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 import threading
-from typing import Any
 
-Message = dict[str, Any]
+from worker.control.messages import TO_PROCESS, Message, ToProcess
+
 BEAT_S = 1.0  # between two heartbeats of a process to its agent
 
 
@@ -25,16 +24,16 @@ class Channel:
         self._lock = threading.Lock()
         self._buffer = b""
 
-    def send(self, kind: str, **content: Any) -> None:
+    def send(self, message: Message) -> None:
         """Send one message; if the agent is gone, so is the reason to live: SystemExit."""
-        data = json.dumps({"type": kind, **content}).encode() + b"\n"
+        line = message.to_line()
         try:
             with self._lock:
-                self._socket.sendall(data)
+                self._socket.sendall(line)
         except OSError:
             raise SystemExit(0) from None
 
-    def receive(self, timeout_s: float | None) -> Message | None:
+    def receive(self, timeout_s: float | None) -> ToProcess | None:
         """The next message, or None if none came in time (None waits for ever, 0 only looks).
 
         Raises:
@@ -52,5 +51,4 @@ class Channel:
                 raise SystemExit(0)
             self._buffer += data
         line, self._buffer = self._buffer.split(b"\n", 1)
-        message: Message = json.loads(line)
-        return message
+        return TO_PROCESS.validate_json(line)

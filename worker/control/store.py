@@ -19,6 +19,7 @@ from collections import OrderedDict
 from worker.control import secret
 from worker.control.channel import BEAT_S, Channel
 from worker.control.entries import Entries
+from worker.control.messages import Beat, StoreListens
 from worker.http_limits import allow_open_files
 
 HELLO_S = 5.0  # to prove that the secret is known
@@ -129,9 +130,9 @@ async def _serve(connection: socket.socket, host: str, key: str) -> None:
     server = await loop.create_server(lambda: _Guest(guests), host, 0, backlog=BACKLOG)
     port = server.sockets[0].getsockname()[1]
     loop.add_reader(connection, is_over.set)  # the agent says nothing to a store but its end
-    channel.send("store", address=f"{host}:{port}")
+    channel.send(StoreListens(address=f"{host}:{port}"))
     while not is_over.is_set():
-        channel.send("beat", progress=0, part="store", waiting=True)
+        channel.send(Beat(progress=0, part="store", waiting=True))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(is_over.wait(), BEAT_S)
     for guest in guests.open:

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 
 from worker.control.activity import Activity
-from worker.control.channel import BEAT_S, Channel, Message
+from worker.control.channel import BEAT_S, Channel
+from worker.control.messages import Beat, ToProcess
 
 
 class Mailbox:
@@ -28,14 +29,14 @@ class Mailbox:
     """
 
     def __init__(
-        self, channel: Channel, activity: Activity, on_urgent: Callable[[Message], None]
+        self, channel: Channel, activity: Activity, on_urgent: Callable[[ToProcess], None]
     ) -> None:
         self._channel, self._activity, self._on_urgent = channel, activity, on_urgent
-        self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[ToProcess | None] = queue.SimpleQueue()
         self._is_open = True
         threading.Thread(target=self._keep, name="mailbox", daemon=True).start()
 
-    def next(self, patience_s: float | None) -> Message | None:
+    def next(self, patience_s: float | None) -> ToProcess | None:
         """The next message, or None if none came in time; None waits for ever, 0 only looks.
 
         Raises:
@@ -67,4 +68,4 @@ class Mailbox:
 
     def _beat(self) -> None:
         now = self._activity
-        self._channel.send("beat", progress=now.progress, part=now.part, waiting=now.waiting)
+        self._channel.send(Beat(progress=now.progress, part=now.part, waiting=now.waiting))

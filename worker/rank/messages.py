@@ -6,7 +6,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Literal
 
 from worker.contract import (
     Directive,
@@ -20,7 +19,8 @@ from worker.contract import (
     TrainingSpec,
 )
 from worker.control.activity import Activity
-from worker.control.channel import Channel, Message
+from worker.control.channel import Channel
+from worker.control.messages import Evaluated, Follow, Reported, Stepped, Switched, ToProcess
 from worker.engine.seam import Evaluation, StepResult
 from worker.rank.change import Change
 from worker.rank.mailbox import Mailbox
@@ -40,13 +40,13 @@ class Messages:
         channel: Channel,
         slot: int,
         activity: Activity,
-        on_urgent: Callable[[Message], None],
+        on_urgent: Callable[[ToProcess], None],
     ) -> None:
         """See `Mailbox`."""
         self._channel, self._slot = channel, slot
         self._started_s = time.monotonic()
         self._mailbox = Mailbox(channel, activity, on_urgent)
-        self._heard: deque[Message] = deque()
+        self._heard: deque[ToProcess] = deque()
         self.kept_as: KeptAs | None = None
 
     def hear(self) -> None:
@@ -58,20 +58,20 @@ class Messages:
         while (message := self._mailbox.next(0)) is not None:
             self._heard.append(message)
 
-    def next(self, patience_s: float | None) -> Directive | Literal["exit"] | None:
-        """The next message, or None if none came in time; None waits for ever, 0 only looks.
+    def next(self, patience_s: float | None) -> Directive | None:
+        """The next directive, or None if none came in time; None waits for ever, 0 only looks.
 
         Raises:
             SystemExit: the agent is gone.
         """
         message = self._heard.popleft() if self._heard else self._mailbox.next(patience_s)
-        if message is None:
-            return None
-        if message["type"] == "exit":
-            return "exit"
-        if message["type"] in ("halt", "finish"):  # done at once, when it came
-            return self.next(patience_s)
-        return Directive.read(message["directive"])
+        match message:
+            case None:
+                return None
+            case Follow():
+                return message.directive
+            case _:  # done at once, when it came
+                return self.next(patience_s)
 
     def report(
         self,
@@ -102,7 +102,7 @@ class Messages:
             kept_as=self.kept_as,
             overruns=state.engine.overruns() if state.engine else 0,
         )
-        self._channel.send("report", rank=report.model_dump())
+        self._channel.send(Reported(rank=report))
 
     def step(
         self,
@@ -129,7 +129,7 @@ class Messages:
             sync_s=result.sync_s,
             memory_bytes=result.memory_bytes,
         )
-        self._channel.send("step", record=record.model_dump(), compute_s=result.compute_s)
+        self._channel.send(Stepped(record=record, compute_s=result.compute_s))
 
     def evaluated(self, epoch: int, step: int, found: Evaluation, start_s: float) -> None:
         """Tell of an evaluation of the model after so many steps, which ends now."""
@@ -141,11 +141,11 @@ class Messages:
             start_s=start_s,
             end_s=time.monotonic(),
         )
-        self._channel.send("evaluation", record=record.model_dump())
+        self._channel.send(Evaluated(record=record))
 
     def switched(self, record: SwitchRecord) -> None:
         """Tell of one switch, once its first step starts or this rank has left."""
-        self._channel.send("switch", record=record.model_dump())
+        self._channel.send(Switched(record=record))
 
     def record(
         self, switch: Switch, times_s: tuple[float | None, float | None], digest: str | None

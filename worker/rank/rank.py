@@ -16,8 +16,9 @@ from typing import TypeVar
 from planner.model.shape import ModelShape
 from worker.contract import Directive, ErrorKind, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
-from worker.control.channel import Channel, Message
+from worker.control.channel import Channel
 from worker.control.connections import cut
+from worker.control.messages import Finish, Follow, HaltNow, ToProcess
 from worker.engine.seam import FINISH, Engine
 from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
@@ -64,12 +65,10 @@ class Rank:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
         self._report()
         while True:
-            message = self._messages.next(self._patience_s())
-            while message is not None:
-                if message == "exit":
-                    raise SystemExit(0)
-                self._handle(message)
-                message = self._messages.next(0)
+            directive = self._messages.next(self._patience_s())
+            while directive is not None:
+                self._handle(directive)
+                directive = self._messages.next(0)
             self._poll_preparation()
             self._poll_saving()
             if self._phase == "training":
@@ -77,17 +76,18 @@ class Rank:
             else:
                 self._switch_if_told()
 
-    def _hear_at_once(self, message: Message) -> None:
+    def _hear_at_once(self, message: ToProcess) -> None:
         """Work that cannot wait for the end of a step; called in the mailbox's thread."""
-        if message["type"] == "halt":
-            # One that has halted may be forming the next epoch's groups: no word for it.
-            if message["epoch"] >= (self._state.epoch or 0) and self._phase != "halted":
-                self._told_to_halt = message["reason"]
-                cut()
-        elif message["type"] == "finish":
-            self._told_to_finish = True
-        elif message["type"] == "directive" and message["directive"]["phase"] == "abort":
-            self._change.call_off(message["directive"]["epoch"])
+        match message:
+            case HaltNow():
+                # One that has halted may be forming the next epoch's groups: no word for it.
+                if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
+                    self._told_to_halt = message.reason
+                    cut()
+            case Finish():
+                self._told_to_finish = True
+            case Follow() if message.directive.phase == "abort":
+                self._change.call_off(message.directive.epoch)
 
     def _patience_s(self) -> float | None:
         if self._phase == "training":

@@ -14,6 +14,7 @@ from worker.agent.compute_times import STEPS
 from worker.agent.http import application
 from worker.agent.processes import Process
 from worker.contract import RankReport
+from worker.control.messages import Reported, Stepped
 
 SETTINGS = AgentSettings("tiny", "tiny-a-0", "a", 2, "127.0.0.1", "secret")
 ONE = FilledTemplate((Stage("demo-fast", 1, 2),), 1, (1,))
@@ -36,7 +37,7 @@ def agent_with(*ranks, plans):
     for key, (slot, epoch, phase) in enumerate(ranks):
         process = Process(slot, None)
         said = RankReport(slot=slot, pid=10 + slot, started_s=0.0, phase=phase, epoch=epoch)
-        agent.heard(process, {"type": "report", "rank": said.model_dump()})
+        agent.heard(process, Reported(rank=said))
         agent.processes._by_key[key] = process
     return agent
 
@@ -100,7 +101,7 @@ def step(agent, slot, epoch, index):
     process = next(p for p in agent.processes.ranks if p.slot == slot)
     record = {"epoch": epoch, "step": index, "loss": 1.0, "gradient_norm": 1.0}
     record |= {"start_s": 0.0, "end_s": 0.5}
-    agent.heard(process, {"type": "step", "record": record, "compute_s": 0.1 * (slot + 1)})
+    agent.heard(process, Stepped(record=record, compute_s=0.1 * (slot + 1)))
 
 
 def test_steps_are_those_of_a_rank_that_trains_whatever_waits_in_a_lower_slot():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
+from worker.control.messages import FROM_FORK_SERVER, Exited, Fork, Forked, ForkRefused, Warm
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
@@ -46,15 +47,15 @@ class Server:
 
     def hear(self):
         """The next answer."""
-        return json.loads(self.control.recv(MESSAGE_BYTES))
+        return FROM_FORK_SERVER.validate_json(self.control.recv(MESSAGE_BYTES))
 
     def fork(self, entry, key=1, **arguments):
         """Ask for a child; the agent's end of its channel."""
         ours, theirs = socket.socketpair()
         ours.settimeout(LIMIT_S)
-        request = {"fork": key, "entry": f"{ENTRIES}:{entry}", "arguments": arguments}
+        request = Fork(key=key, entry=f"{ENTRIES}:{entry}", arguments=arguments)
         with theirs:
-            socket.send_fds(self.control, [json.dumps(request).encode()], [theirs.fileno()])
+            socket.send_fds(self.control, [request.to_line()], [theirs.fileno()])
         return ours
 
     def close(self):
@@ -66,7 +67,7 @@ class Server:
 @pytest.fixture
 def server():
     found = Server("-c", LIGHT)
-    assert found.hear() == {"warm": True}
+    assert found.hear() == Warm()
     yield found
     found.close()
 
@@ -81,50 +82,50 @@ def test_a_child_runs_its_entry_and_its_end_is_told(server):
     forked = server.hear()
     (line,) = read_all(channel)
     about = json.loads(line)
-    assert forked == {"forked": 7, "pid": about["pid"]}
+    assert forked == Forked(key=7, pid=about["pid"])
     assert about["arguments"] == {"word": "hello"}
     assert about["parent"] == server.process.pid
     assert (about["threads"], about["ignores"]) == ("1", True)
-    assert server.hear() == {"exited": about["pid"], "code": 0}
+    assert server.hear() == Exited(pid=about["pid"], code=0)
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_the_status_of_a_child_is_its_own(server, code):
     server.fork("leave", code=code)
-    pid = server.hear()["pid"]
-    assert server.hear() == {"exited": pid, "code": code}
+    pid = server.hear().pid
+    assert server.hear() == Exited(pid=pid, code=code)
 
 
 def test_an_error_is_told_through_the_childs_own_channel(server):
     channel = server.fork("fail")
-    pid = server.hear()["pid"]
+    pid = server.hear().pid
     (line,) = read_all(channel)
     assert json.loads(line)["type"] == "error"
     assert json.loads(line)["error"].strip().endswith("ValueError: nothing works")
-    assert server.hear() == {"exited": pid, "code": 1}
+    assert server.hear() == Exited(pid=pid, code=1)
 
 
 def test_an_entry_that_is_not_there_is_an_error_of_the_child_alone(server):
     channel = server.fork("nowhere")
     server.hear()
     assert "has no attribute 'nowhere'" in "".join(read_all(channel))
-    assert server.hear()["code"] == 1
+    assert server.hear().code == 1
     server.fork("leave", code=0)
-    assert "forked" in server.hear()
+    assert isinstance(server.hear(), Forked)
 
 
 def test_a_killed_child_is_told_by_its_signal(server):
     channel = server.fork("stay")
-    pid = server.hear()["pid"]
+    pid = server.hear().pid
     assert channel.recv(16) == b"here\n"
     os.kill(pid, signal.SIGKILL)
-    assert server.hear() == {"exited": pid, "code": -signal.SIGKILL}
+    assert server.hear() == Exited(pid=pid, code=-signal.SIGKILL)
     channel.close()
 
 
 def test_children_may_be_many(server):
     channels = [server.fork("stay", key=key) for key in range(5)]
-    assert {server.hear()["forked"] for _ in channels} == set(range(5))
+    assert {server.hear().key for _ in channels} == set(range(5))
     assert {channel.recv(16) for channel in channels} == {b"here\n"}
     for channel in channels:
         channel.close()
@@ -147,12 +148,11 @@ def test_no_child_outlives_the_server(server, how):
 def test_with_a_second_thread_it_refuses_to_fork():
     threaded = Server("-c", LIGHT, HEDDLE_TEST_THREAD="1")
     try:
-        assert threaded.hear() == {"warm": True}
+        assert threaded.hear() == Warm()
         channel = threaded.fork("tell", key=4)
-        assert threaded.hear() == {
-            "refused": 4,
-            "error": "the fork server has 2 threads, its children would hang",
-        }
+        assert threaded.hear() == ForkRefused(
+            key=4, error="the fork server has 2 threads, its children would hang"
+        )
         assert read_all(channel) == []
     finally:
         threaded.close()
@@ -161,10 +161,10 @@ def test_with_a_second_thread_it_refuses_to_fork():
 def test_with_torch_and_deepspeed_imported_it_still_has_one_thread():
     real = Server(*REAL)
     try:
-        assert real.hear() == {"warm": True}
+        assert real.hear() == Warm()
         assert len(list(Path(f"/proc/{real.process.pid}/task").iterdir())) == 1
         real.fork("leave", code=0)
-        assert "forked" in real.hear()
+        assert isinstance(real.hear(), Forked)
     finally:
         real.close()
 

@@ -77,6 +77,7 @@ def test_a_rank_that_is_slow_or_waits_is_left_alone(pods):
 
 
 def test_a_halt_reaches_the_ranks(pods):
+    pods.pods["a"].wait(lambda report: {0, 3} <= {rank.slot for rank in report.ranks})
     body = b'{"epoch": 1, "reason": "pod tiny-b-0 does not answer"}'
     assert pods.pods["a"].request("PUT", "/v1/halt", body)[0] == 200
     pods.pods["a"].wait(

@@ -12,6 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.control.channel import Channel
+from worker.control.messages import Beat, Failed, Finish, HaltNow
+
+BEAT = Beat(progress=0, part="forward", waiting=False)
 
 
 @pytest.fixture
@@ -22,8 +25,8 @@ def ends():
         yield agent, Channel(child)
 
 
-def line(**content):
-    return json.dumps(content).encode() + b"\n"
+def halt(text="a peer is silent"):
+    return HaltNow(epoch=1, reason=text)
 
 
 def test_looking_waits_for_nothing(ends):
@@ -34,8 +37,8 @@ def test_half_a_message_is_none(ends):
     agent, channel = ends
     agent.sendall(b'{"type": ')
     assert channel.receive(0) is None
-    agent.sendall(b'"exit"}\n')
-    assert channel.receive(0) == {"type": "exit"}
+    agent.sendall(b'"finish"}\n')
+    assert channel.receive(0) == Finish()
 
 
 @settings(max_examples=15)
@@ -44,11 +47,11 @@ def test_messages_arrive_whole_and_in_order_however_they_are_cut(texts, size):
     agent, child = socket.socketpair()
     with agent, child:
         channel, received = Channel(child), []
-        data = b"".join(line(text=text) for text in texts)
+        data = b"".join(halt(text).to_line() for text in texts)
         for start in range(0, len(data), size):
             agent.sendall(data[start : start + size])
             while (message := channel.receive(0)) is not None:
-                received.append(message["text"])
+                received.append(message.reason)
     assert received == texts
 
 
@@ -56,22 +59,22 @@ def test_a_message_is_waited_for(ends):
     agent, channel = ends
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(channel.receive, None)
-        agent.sendall(line(type="exit"))
-        assert waiting.result(10) == {"type": "exit"}
+        agent.sendall(Finish().to_line())
+        assert waiting.result(10) == Finish()
 
 
 def test_a_message_longer_than_one_read_arrives_whole(ends):
     agent, channel = ends
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(agent.sendall, line(text="x" * 1_000_000))
-        assert channel.receive(10) == {"text": "x" * 1_000_000}
+        pool.submit(agent.sendall, halt("x" * 1_000_000).to_line())
+        assert channel.receive(10) == halt("x" * 1_000_000)
 
 
 def test_what_was_said_before_the_agent_went_is_still_heard(ends):
     agent, channel = ends
-    agent.sendall(line(type="directive") + line(type="exit"))
+    agent.sendall(halt().to_line() + Finish().to_line())
     agent.close()
-    assert [channel.receive(None)["type"] for _ in range(2)] == ["directive", "exit"]
+    assert [channel.receive(None) for _ in range(2)] == [halt(), Finish()]
     with pytest.raises(SystemExit):
         channel.receive(None)
 
@@ -79,10 +82,10 @@ def test_what_was_said_before_the_agent_went_is_still_heard(ends):
 def test_an_agent_that_went_without_reading_all_is_gone_all_the_same(ends):
     """As one that was killed: the kernel then answers with an error, and not with the end."""
     agent, channel = ends
-    channel.send("beat")
-    agent.sendall(line(type="directive"))
+    channel.send(BEAT)
+    agent.sendall(halt().to_line())
     agent.close()
-    assert channel.receive(None)["type"] == "directive"
+    assert channel.receive(None) == halt()
     with pytest.raises(SystemExit):
         channel.receive(None)
 
@@ -91,7 +94,7 @@ def test_without_its_agent_a_child_ends_well_at_its_next_word(ends):
     agent, channel = ends
     agent.close()
     with pytest.raises(SystemExit) as end:
-        channel.send("report")
+        channel.send(BEAT)
     assert end.value.code == 0
 
 
@@ -102,11 +105,11 @@ def test_two_threads_never_mix_their_messages(ends):
     def say(name):
         start.wait()
         for _ in range(50):
-            channel.send(name, text=name * 20_000)
+            channel.send(Failed(error=name * 20_000, at_s=ord(name)))
 
     with ThreadPoolExecutor(2) as pool:
         for name in ("a", "b"):
             pool.submit(say, name)
         with agent.makefile("rb") as lines:
             heard = [json.loads(next(lines)) for _ in range(100)]
-    assert all(message["text"] == message["type"] * 20_000 for message in heard)
+    assert all(message["error"] == chr(int(message["at_s"])) * 20_000 for message in heard)

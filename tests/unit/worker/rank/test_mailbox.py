@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from worker.control.activity import Activity
 from worker.control.channel import BEAT_S, Channel
+from worker.control.messages import Finish, HaltNow
 from worker.rank.mailbox import Mailbox
 
 QUICK_S = 0.02
@@ -46,8 +47,12 @@ def pair():
             time.sleep(0.001)
 
 
-def tell(agent, **content):
-    agent.sendall(json.dumps(content).encode() + b"\n")
+def tell(agent, message):
+    agent.sendall(message.to_line())
+
+
+def halt(text="a peer is silent"):
+    return HaltNow(epoch=3, reason=text)
 
 
 def kept(rank, activity=None, on_urgent=lambda message: None):
@@ -100,7 +105,7 @@ def test_messages_hold_up_no_beat(ends):
     mailbox = kept(rank)
     until_s = time.monotonic() + 10 * QUICK_S
     while time.monotonic() < until_s:
-        tell(agent, type="exit")
+        tell(agent, Finish())
         mailbox.next(1)
     assert len(beats(agent, QUICK_S)) >= 4
 
@@ -111,8 +116,8 @@ def test_messages_come_in_order(texts):
     with pair() as (agent, rank):
         mailbox = kept(rank)
         for text in texts:
-            tell(agent, type="directive", text=text)
-        assert [mailbox.next(10)["text"] for _ in texts] == texts
+            tell(agent, halt(text))
+        assert [mailbox.next(10).reason for _ in texts] == texts
         assert mailbox.next(0) is None
 
 
@@ -129,22 +134,22 @@ def test_what_cannot_wait_is_done_before_the_message_is_read(ends):
     heard, done = [], threading.Event()
 
     def on_urgent(message):
-        heard.append((message["type"], threading.current_thread().name))
+        heard.append((message.type, threading.current_thread().name))
         done.set()
 
     mailbox = kept(rank, on_urgent=on_urgent)
-    tell(agent, type="halt", epoch=3, reason="a peer is silent")
+    tell(agent, halt())
     assert done.wait(5)  # nobody has read the mailbox
     assert heard == [("halt", "mailbox")]
-    assert mailbox.next(5)["reason"] == "a peer is silent"
+    assert mailbox.next(5) == halt()
 
 
 def test_once_the_agent_is_gone_what_it_said_is_read_and_then_it_ends(ends):
     agent, rank = ends
     mailbox = kept(rank)
-    tell(agent, type="directive")
+    tell(agent, halt())
     agent.close()
-    assert mailbox.next(5) == {"type": "directive"}
+    assert mailbox.next(5) == halt()
     for _ in range(2):
         with pytest.raises(SystemExit) as end:
             mailbox.next(5)

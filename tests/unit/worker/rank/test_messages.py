@@ -11,6 +11,7 @@ from tests.unit.worker.rank.test_mailbox import pair
 from tests.unit.worker.switches import Watched
 from worker.control.activity import Activity
 from worker.control.channel import Channel
+from worker.control.messages import Finish, Follow
 from worker.rank.messages import Messages
 from worker.rank.rank import Rank
 
@@ -24,30 +25,30 @@ def agent_and_rank():
 
 
 def told(epoch):
-    return change(plan("1x2"), plan("1x2"), epoch=epoch).model_dump(mode="json")
+    return Follow(directive=change(plan("1x2"), plan("1x2"), epoch=epoch))
 
 
 def test_what_was_only_heard_is_next_and_in_order(agent_and_rank):
     agent, rank = agent_and_rank
     messages = Messages(rank, 0, Activity(), lambda message: None)
     for epoch in (3, 4):
-        agent.send("directive", directive=told(epoch))
+        agent.send(told(epoch))
     heard = messages.next(LIMIT_S)
     assert heard.epoch == 3
-    agent.send("directive", directive=told(5))
-    agent.send("exit")
+    agent.send(told(5))
+    agent.send(Finish())
     until_s = time.monotonic() + LIMIT_S
     while len(messages._heard) < 3:
         messages.hear()
         assert time.monotonic() < until_s
     assert [messages.next(0).epoch for _ in range(2)] == [4, 5]
-    assert messages.next(0) == "exit"
+    assert messages.next(0) is None
 
 
 def test_a_rank_whose_change_is_under_way_prepares_no_newer_epoch(agent_and_rank):
     agent, end = agent_and_rank
     rank = Rank(end, "a", 0, Watched())
-    agent.send("directive", directive=told(4))
+    agent.send(told(4))
     until_s = time.monotonic() + LIMIT_S
     while not rank._messages._heard:
         assert not rank._is_aborted(3)
