@@ -168,7 +168,7 @@ def bad_options() -> Iterator[Any]:
                 yield path, name, NONSENSE, "not a valid"
 
 
-@pytest.mark.parametrize(("path", "option", "value", "allowed"), bad_options())
+@pytest.mark.parametrize(("path", "option", "value", "allowed"), list(bad_options()))
 def test_an_option_of_a_command(path, option, value, allowed):
     done = CliRunner().invoke(heddle, [*path, f"{option}={value}"])
     assert done.exit_code == 2
