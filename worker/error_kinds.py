@@ -9,7 +9,7 @@ from __future__ import annotations
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
 from worker.contract import ErrorKind
-from worker.errors import NonFinite, NoRoom, RendezvousFailed
+from worker.errors import NonFinite, NoPortToStore, NoRoom, RendezvousFailed
 
 # What torch, the C++ runtime and the kernel say when memory or threads are at their end; on the CPU
 # the class of torch's error is a plain RuntimeError.
@@ -57,6 +57,6 @@ def _our_own(error: HeddleError) -> ErrorKind:
         return "numeric"
     if isinstance(error, NoRoom):
         return "device"
-    if isinstance(error, NoFreePort):
+    if isinstance(error, NoFreePort | NoPortToStore):
         return "other"
     return "lost peer" if isinstance(error, RendezvousFailed | TransferFailed) else "other"

@@ -2,7 +2,7 @@
 
 WorkerError <- EngineFailed, InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom,
                RendezvousFailed
-RendezvousFailed <- StoreGone
+RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
 from planner.errors import HeddleError
@@ -57,3 +57,12 @@ class StoreGone(RendezvousFailed, RuntimeError):
 
     def __init__(self, address: str, why: object) -> None:
         super().__init__(f"the store at {address} is gone: {why}")
+
+
+class NoPortToStore(StoreGone):
+    """This machine has no port or file descriptor left for a connection to the store."""
+
+    def __init__(self, address: str, why: object) -> None:
+        RendezvousFailed.__init__(
+            self, f"no port or file descriptor is left to reach the store at {address}: {why}"
+        )

@@ -8,13 +8,14 @@ Source: worker/control/store.py.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import socket
 import time
 from typing import Any
 
 from worker.control import secret
-from worker.errors import StoreGone
+from worker.errors import NoPortToStore, StoreGone
 
 READ_BYTES = 1 << 16
 
@@ -42,7 +43,8 @@ class StoreConnection:
         try:
             self._socket = socket.create_connection((host, int(port)), timeout=try_s)
         except OSError as error:
-            raise StoreGone(address, error) from None
+            is_ours = error.errno in (errno.EADDRNOTAVAIL, errno.EMFILE, errno.ENFILE)
+            raise (NoPortToStore if is_ours else StoreGone)(address, error) from None
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         challenge, nonce = self._exactly(secret.NONCE_BYTES, until_s), secret.new_nonce()
         self._send(secret.hello(key, epoch, challenge, nonce), until_s)

@@ -10,12 +10,13 @@ import torch.distributed as dist
 
 from migration.errors import NoFreePort, TransferFailed
 from worker.error_kinds import describe_error
-from worker.errors import EngineFailed, InvalidDataset, NonFinite, RendezvousFailed
+from worker.errors import EngineFailed, InvalidDataset, NonFinite, NoPortToStore, RendezvousFailed
 
 BIND = (
     "[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/socket.cc:95] rv != -1. "
     "-1 vs -1. bind: Address already in use"
 )
+NO_PORT_TO_STORE = "no port or file descriptor is left to reach the store at a:1: errno 99"
 NO_PORT = "The client socket has failed to connect (errno: 99 - Cannot assign requested address)."
 GLOO = (
     "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
@@ -49,6 +50,7 @@ def numpys_own():
         (dist.DistBackendError("NCCL error: remote process exited"), "lost peer", "NCCL error"),
         (TransferFailed("rank 1 lost a peer: closed"), "lost peer", "rank 1 lost a peer: closed"),
         (NoFreePort("rank 1 has no port left"), "other", "rank 1 has no port left"),
+        (NoPortToStore("a:1", "errno 99"), "other", NO_PORT_TO_STORE),
         (RuntimeError(BIND), "other", "no port or file descriptor is left: Address already"),
         (
             dist.DistNetworkError(NO_PORT),
