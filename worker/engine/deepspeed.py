@@ -57,11 +57,11 @@ from worker.engine.accumulation import weighted
 from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
-from worker.engine.meeting import Told, heard_in, slots_of
 from worker.engine.optimizer import recipe_of, update_
 from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, computing_s, peak_memory_bytes
+from worker.engine.step_summary import RankSummary, decode, encode
 from worker.errors import EngineFailed, NonFinite
 from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
@@ -301,7 +301,7 @@ class DeepSpeedEngine:
     def reduce(self, own_loss: float) -> None:
         """Sum gradients over all holders, then meet the whole plan once.
 
-        Norm, loss, agreement on a switch, and what the step took; see `worker.engine.meeting`.
+        Norm, loss, agreement on a switch, time of the step; see `worker.engine.step_summary`.
         """
         step, size, rank = self.progress.step, self._world.size, self._seat.rank
         self._reduced_from_s = time.perf_counter()
@@ -315,12 +315,12 @@ class DeepSpeedEngine:
         share = own_loss / scale if self._seat.slot == 0 else 0.0
         ready = self._ready_epoch or 0
         parts_s = self.clock.take()
-        told = Told(share, ready, arrival, parts_s, peak_memory_bytes())
-        slots = torch.cat([self._sync.squares(), slots_of(told, rank, size)])
+        own = RankSummary(share, ready, arrival, parts_s, peak_memory_bytes())
+        slots = torch.cat([self._sync.squares(), encode(own, rank, size)])
         self._world.all_reduce_(slots, "sum")
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
-        heard = heard_in(slots[self._sync.num_pieces :], size)
-        loss = heard.loss
+        summary = decode(slots[self._sync.num_pieces :], size)
+        loss = summary.loss
         overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do
         is_finite = math.isfinite(loss) and math.isfinite(norm)
         if self._spec.on_non_finite == "Stop" and not is_finite and not overflows:
@@ -329,11 +329,11 @@ class DeepSpeedEngine:
         norm = step_norm(loss, norm)
         self.progress.norm = (step, loss, norm)
         rate = learning_rate(self._spec, step)
-        known = (heard.agreed_epoch, rate, scale, heard.parts_s)
+        known = (summary.agreed_epoch, rate, scale, summary.parts_s)
         self.result = StepResult(
-            *(loss, norm, *known), memory_bytes=heard.memory_bytes, compute_s=computing_s(parts_s)
+            *(loss, norm, *known), memory_bytes=summary.memory_bytes, compute_s=computing_s(parts_s)
         )
-        self._last_arrival = heard.last_arrival
+        self._last_arrival = summary.last_arrival
 
     def step(self) -> None:
         """Apply the step whose gradients are summed and whose norm is known."""

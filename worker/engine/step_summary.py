@@ -15,7 +15,7 @@ SHARED = 3 + len(PARTS)  # slots that are sums: loss, ready epoch, its square, s
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RankSummary:
     """One rank's part.
 
     Attributes:
@@ -34,7 +34,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class StepSummary:
     """Knowledge of all ranks afterwards.
 
     Attributes:
@@ -52,19 +52,19 @@ class Heard:
     memory_bytes: int
 
 
-def slots_of(told: Told, rank: int, size: int) -> torch.Tensor:
+def encode(summary: RankSummary, rank: int, size: int) -> torch.Tensor:
     """One rank's slots, `SHARED + 2 size` of fp64: sums, then two for each rank's own numbers."""
-    ready = float(told.ready_epoch)
+    ready = float(summary.ready_epoch)
     slots = torch.zeros(SHARED + 2 * size, dtype=torch.float64)
     slots[:SHARED] = torch.tensor(
-        [told.loss, ready, ready * ready, *told.parts_s], dtype=torch.float64
+        [summary.loss, ready, ready * ready, *summary.parts_s], dtype=torch.float64
     )
-    slots[SHARED + rank] = told.arrival
-    slots[SHARED + size + rank] = told.memory_bytes
+    slots[SHARED + rank] = summary.arrival
+    slots[SHARED + size + rank] = summary.memory_bytes
     return slots
 
 
-def heard_in(slots: torch.Tensor, size: int) -> Heard:
+def decode(slots: torch.Tensor, size: int) -> StepSummary:
     """Meaning of the summed slots.
 
     All ranks are ready for the same epoch e exactly when size x sum of squares == (sum)^2 and the
@@ -73,7 +73,7 @@ def heard_in(slots: torch.Tensor, size: int) -> Heard:
     loss, total, squares, *rest = slots.tolist()
     parts, own = rest[: len(PARTS)], rest[len(PARTS) :]
     agreed = size * squares == total * total and total != 0
-    return Heard(
+    return StepSummary(
         loss,
         round(total / size) if agreed else None,
         max(own[:size]),
