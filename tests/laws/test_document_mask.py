@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from tests.families import FAMILIES, grouped
 from tests.unit.worker.model.computing import ALONE, layers_of, named, run, weights_of
-from worker.model.moment import Documents, Moment
+from worker.model.forward_context import Documents, ForwardContext
 
 LENGTH = 24
 ROUNDING = 1e-9  # in fp64; some numbers are of the size of 100
@@ -35,7 +35,7 @@ def test_a_packed_sample_is_its_documents_apart(model, rows, recompute):
     tokens = torch.randint(model.vocab, (len(rows), LENGTH), generator=generator)
     labels = torch.randint(model.vocab, (len(rows), LENGTH), generator=generator)
     weights = {name: weight.double() for name, weight in weights_of(model).items()}
-    packed = layers_of(model, ALONE, weights, Moment(1, None, Documents.of(rows)))
+    packed = layers_of(model, ALONE, weights, ForwardContext(1, None, Documents.of(rows)))
     for layer in packed:
         layer.recompute = recompute
     logits = run(packed, tokens)

@@ -63,7 +63,7 @@ from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, computing_s, peak_memory_bytes
 from worker.engine.step_summary import RankSummary, decode, encode
 from worker.errors import EngineFailed, NonFinite
-from worker.model.moment import Moment, Now
+from worker.model.forward_context import CurrentContext, ForwardContext
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.world.grid import Grid, Topology
@@ -228,8 +228,8 @@ class DeepSpeedEngine:
         self._reduced_from_s = 0.0
         self.clock = StepClock()
         self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
-        self._now = Now()
-        self._moments: Iterator[Moment] = iter(())  # of the forward passes that are to come
+        self._current = CurrentContext()
+        self._contexts: Iterator[ForwardContext] = iter(())  # of the next forward passes
         self._parameters = StageParameters(build.buffers)
         self._pipeline = self._build()
         self._parameters.add_up()
@@ -240,7 +240,7 @@ class DeepSpeedEngine:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
-            LayerSpec(class_of(model, i), model, i, tp, self._parameters.of, self._now)
+            LayerSpec(class_of(model, i), model, i, tp, self._parameters.of, self._current)
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
@@ -266,12 +266,12 @@ class DeepSpeedEngine:
 
     def begin_pass(self) -> None:
         """Tell the layers what the next forward pass computes."""
-        self._now.moment = next(self._moments)
+        self._current.context = next(self._contexts)
 
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
         self._ready_epoch = ready_epoch
-        self._moments = self._feed.moments_of_step(self.progress.step)
+        self._contexts = self._feed.contexts_of_step(self.progress.step)
         LINKS.use(self._links)
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
@@ -283,7 +283,7 @@ class DeepSpeedEngine:
     def evaluate(self) -> Evaluation:
         """See `worker.engine.seam.Engine`."""
         batches, seat = self._feed.of_evaluation(), self._seat
-        self._moments = self._feed.moments_of_evaluation()
+        self._contexts = self._feed.contexts_of_evaluation()
         LINKS.use(self._links)
         self.pace.begin()
         losses = self._pipeline.eval_batch(

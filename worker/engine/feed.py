@@ -2,7 +2,7 @@
 
 Each comes as DeepSpeed takes it: the tokens for the first stage, and for the last one the labels
 with the weight that their mean loss has in that of the whole batch.  What all stages are told of
-it, its moment, comes apart, and no token is read for it.
+it, its context, comes apart, and no token is read for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.data.prefetch import Prefetch
-from worker.model.moment import Documents, Moment
+from worker.model.forward_context import Documents, ForwardContext
 
 Fed = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
@@ -51,7 +51,7 @@ class Feed:
         """The micro-batches of a step, read ahead."""
         return map(_fed, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
 
-    def moments_of_step(self, step: int) -> Iterator[Moment]:
+    def contexts_of_step(self, step: int) -> Iterator[ForwardContext]:
         """Facts for the layers in each forward pass of a step."""
         spec, size = self._spec, self._pipeline.template.micro_batch
         first = step * spec.global_batch + self._pipeline.first_sample
@@ -61,15 +61,15 @@ class Feed:
             if spec.data.document_mask:
                 rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
                 documents = Documents.of(rows)
-            yield Moment(spec.seed, samples, documents)
+            yield ForwardContext(spec.seed, samples, documents)
 
-    def moments_of_evaluation(self) -> Iterator[Moment]:
+    def contexts_of_evaluation(self) -> Iterator[ForwardContext]:
         """Likewise of an evaluation, which drops nothing."""
         held_out, spec, run = self.held_out, self._spec, self._run()
         size = self._pipeline.template.micro_batch
         for rows in held_out.documents(run, size) if held_out else ():
             documents = Documents.of(rows) if spec.data.document_mask else None
-            yield Moment(spec.seed, None, documents)
+            yield ForwardContext(spec.seed, None, documents)
 
     def of_evaluation(self) -> list[Fed]:
         """The micro-batches of an evaluation; a replica without any has none."""

@@ -12,7 +12,7 @@ import hashlib
 
 import torch
 
-from worker.model.moment import Moment
+from worker.model.forward_context import ForwardContext
 
 _WORD = 0xFFFFFFFF
 _SHIFTS = ((16, 0x7FEB352D), (15, 0x846CA68B))
@@ -45,21 +45,21 @@ def keep_mask(
 
 
 def dropped(
-    x: torch.Tensor, moment: Moment | None, name: str, rate: float, first: int = 0
+    x: torch.Tensor, context: ForwardContext | None, name: str, rate: float, first: int = 0
 ) -> torch.Tensor:
     """`x` [samples, ...] with a share of its numbers zero and the others scaled up for it.
 
     Args:
         x: a cut of all numbers of the place; those of a sample are one run.
-        moment: whose seed and samples decide; without samples nothing is dropped.
+        context: whose seed and samples decide; without samples nothing is dropped.
         name: of the place in the model.
         rate: share that is dropped.
         first: index within its sample of the first number.
     """
-    if moment is None or moment.samples is None or not rate:
+    if context is None or context.samples is None or not rate:
         return x
-    samples = moment.samples
-    mask = keep_mask(moment.seed, samples, name, rate, first, x[0].numel(), x.device)
+    samples = context.samples
+    mask = keep_mask(context.seed, samples, name, rate, first, x[0].numel(), x.device)
     return x * mask.view_as(x) / (1 - rate)
 
 

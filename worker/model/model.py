@@ -24,7 +24,7 @@ from planner.model.shape import ModelShape, StageRecompute
 from planner.model.tensors import Tensor, held_tensors
 from worker.model.attention import attend
 from worker.model.dropout import dropped
-from worker.model.moment import Now
+from worker.model.forward_context import CurrentContext
 from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
 from worker.model.rotary import rotate
@@ -57,11 +57,12 @@ class Layer(nn.Module):
         index: int,
         tp: TensorParallel,
         source: ShardSource,
-        now: Now | None = None,
+        current: CurrentContext | None = None,
     ) -> None:
-        """Take the tensors; `now` is asked what to drop, and without it nothing is."""
+        """Take the tensors; `current` is asked what to drop, and without it nothing is."""
         super().__init__()
-        self.model, self.index, self.tp, self.now = model, index, tp, now or Now()
+        self.model, self.index, self.tp = model, index, tp
+        self.current = current or CurrentContext()
         for tensor in held_tensors(model, range(index, index + 1)):
             found = source(tensor)
             parameter = found if isinstance(found, nn.Parameter) else nn.Parameter(found)
@@ -95,14 +96,14 @@ class Layer(nn.Module):
 
     def drop(self, x: torch.Tensor, name: str, rate: float, first: int = 0) -> torch.Tensor:
         """Dropout at a place of this layer; see `worker.model.dropout`."""
-        return dropped(x, self.now.moment, f"{self.index}.{name}", rate, first)
+        return dropped(x, self.current.context, f"{self.index}.{name}", rate, first)
 
     def again(self, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
-        """Result of a function, recomputed in the backward pass as of this moment."""
-        moment = self.now.moment
+        """Result of a function, recomputed in the backward pass as of this context."""
+        context = self.current.context
 
         def as_now(*given: torch.Tensor) -> torch.Tensor:
-            with self.now.at(moment):
+            with self.current.at(context):
                 return function(*given)
 
         return computed_again(as_now, *inputs)
@@ -137,7 +138,7 @@ class Embedding(Layer):
         x = self.tp.reduce(found * inside.unsqueeze(-1))
         positions, arithmetic = self.tensor("positions"), self.model.arithmetic
         if positions is not None:
-            first, documents = arithmetic.position_offset, self.now.documents
+            first, documents = arithmetic.position_offset, self.current.documents
             if documents is None:
                 x = x + positions[first : first + length]
             else:
@@ -172,7 +173,7 @@ class Block(Layer):
         if model.query_key_norm:
             q, k = self._normalise_heads(q, "q_norm"), self._normalise_heads(k, "k_norm")
         if model.rotary:
-            documents = self.now.documents
+            documents = self.current.documents
             places = None if documents is None else documents.positions
             q, k = (rotate(t, arithmetic.rotary, places) for t in (q, k))
         selective = self.recompute == "selective"
@@ -180,11 +181,11 @@ class Block(Layer):
         return out.transpose(1, 2).reshape(b, s, -1)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        arithmetic, documents = self.model.arithmetic, self.now.documents
+        arithmetic, documents = self.model.arithmetic, self.current.documents
         rate = arithmetic.attention_dropout
         first = self.tp.slot * q.shape[1] * q.shape[2] ** 2  # the heads before those of this rank
         drop = None
-        if rate and self.now.drops:
+        if rate and self.current.drops:
             drop = lambda scores: self.drop(scores, "attention", rate, first)  # noqa: E731
         return attend(
             q,

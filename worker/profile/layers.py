@@ -18,8 +18,8 @@ from planner.model.tensors import Tensor
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from worker.model.attention import attend
+from worker.model.forward_context import CurrentContext, ForwardContext
 from worker.model.model import Layer
-from worker.model.moment import Moment, Now
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
@@ -67,7 +67,7 @@ def measure_layer(
     dtype = DTYPES[precision]
     with torch.device(bench.device):
         layer = _shard(model, index, tp, dtype)
-        layer.now.moment = Moment(0, range(micro_batch))
+        layer.current.context = ForwardContext(0, range(micro_batch))
         tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
         loss = loss_of(model, TensorParallel())
         hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
@@ -110,7 +110,7 @@ def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
         return torch.randn(shape, dtype=dtype) * 0.02
 
     alone = TensorParallel()  # what its group would add is priced apart
-    return class_of(model, index)(model, index, alone, source, Now())
+    return class_of(model, index)(model, index, alone, source, CurrentContext())
 
 
 def _attention(

@@ -11,7 +11,7 @@ from worker.contract import TrainingSpec
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.engine.feed import Feed
-from worker.model.moment import Documents
+from worker.model.forward_context import Documents
 
 PLAN = plan("1x1+1x1", "1x2")
 BATCH = 2
@@ -40,29 +40,29 @@ def feeds(tmp_path):
     return made
 
 
-def test_the_moments_of_a_step_are_its_samples_and_their_documents(feeds):
+def test_the_contexts_of_a_step_are_its_samples_and_their_documents(feeds):
     dataset, of_ranks = feeds(True)
-    moments = [list(feed.moments_of_step(3)) for feed in of_ranks]
-    told = {sample for own in moments for moment in own for sample in moment.samples}
+    contexts = [list(feed.contexts_of_step(3)) for feed in of_ranks]
+    told = {sample for own in contexts for context in own for sample in context.samples}
     assert told == set(range(3 * BATCH, 4 * BATCH))
-    for own in moments:
-        for moment in own:
-            expected = Documents.of([dataset.documents(7, sample) for sample in moment.samples])
-            assert moment.documents.lengths == expected.lengths
-            assert moment.documents.positions.tolist() == expected.positions.tolist()
+    for own in contexts:
+        for context in own:
+            expected = Documents.of([dataset.documents(7, sample) for sample in context.samples])
+            assert context.documents.lengths == expected.lengths
+            assert context.documents.positions.tolist() == expected.positions.tolist()
 
 
 def test_an_evaluation_has_documents_and_drops_nothing(feeds):
     _, of_ranks = feeds(True)
     for feed in of_ranks:
-        moments = list(feed.moments_of_evaluation())
-        assert len(moments) == len(feed.of_evaluation())
-        assert all(moment.samples is None and moment.documents for moment in moments)
+        contexts = list(feed.contexts_of_evaluation())
+        assert len(contexts) == len(feed.of_evaluation())
+        assert all(context.samples is None and context.documents for context in contexts)
     (row,) = next(of_ranks[0].held_out.documents(range(1), 1))
-    assert next(of_ranks[0].moments_of_evaluation()).documents.lengths == row
+    assert next(of_ranks[0].contexts_of_evaluation()).documents.lengths == row
 
 
 def test_without_a_mask_a_row_is_one_document(feeds):
     _, of_ranks = feeds(False)
-    assert all(moment.documents is None for moment in of_ranks[0].moments_of_step(0))
-    assert all(moment.documents is None for moment in of_ranks[0].moments_of_evaluation())
+    assert all(context.documents is None for context in of_ranks[0].contexts_of_step(0))
+    assert all(context.documents is None for context in of_ranks[0].contexts_of_evaluation())

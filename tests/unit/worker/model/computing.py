@@ -7,12 +7,12 @@ from torch.nn.functional import cross_entropy
 
 from planner.model.tensors import model_tensors
 from worker.engine.reference import begins_of, forward
+from worker.model.forward_context import CurrentContext, ForwardContext
 from worker.model.model import layer_class
-from worker.model.moment import Moment, Now
 from worker.model.parallel import TensorParallel
 
 ALONE = TensorParallel()
-WHOLE = Moment(seed=4, samples=range(7, 9))
+WHOLE = ForwardContext(seed=4, samples=range(7, 9))
 
 
 def weights_of(model):
@@ -30,12 +30,12 @@ def batch(model):
     return tokens[:, :-1], tokens[:, 1:]
 
 
-def layers_of(model, tp, shards, moment=WHOLE):
+def layers_of(model, tp, shards, context=WHOLE):
     parameters = {name: torch.nn.Parameter(shard.clone()) for name, shard in shards.items()}
-    now = Now()
-    now.moment = moment
+    current = CurrentContext()
+    current.context = context
     return [
-        layer_class(model, index)(model, index, tp, lambda t: parameters[t.name], now)
+        layer_class(model, index)(model, index, tp, lambda t: parameters[t.name], current)
         for index in range(model.layers + 2)
     ]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from worker.model.dropout import dropped, keep_mask
-from worker.model.moment import Moment
+from worker.model.forward_context import ForwardContext
 
 CPU = torch.device("cpu")
 
@@ -51,7 +51,7 @@ def test_seeds_places_and_samples_drop_different_numbers():
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_the_rate_is_dropped_and_the_mean_stays(rate):
     x = torch.ones(8, 10_000)
-    found = dropped(x, Moment(3, range(8)), "2.o", rate)
+    found = dropped(x, ForwardContext(3, range(8)), "2.o", rate)
     assert (found == 0).float().mean().item() == pytest.approx(rate, abs=0.01)
     assert found.mean().item() == pytest.approx(1.0, abs=0.02)
     rows = (found == 0).float()
@@ -62,5 +62,5 @@ def test_the_rate_is_dropped_and_the_mean_stays(rate):
 def test_without_samples_nothing_is_dropped():
     x = torch.ones(2, 5)
     assert dropped(x, None, "1.o", 0.5) is x
-    assert dropped(x, Moment(1), "1.o", 0.5) is x
-    assert dropped(x, Moment(1, range(2)), "1.o", 0.0) is x
+    assert dropped(x, ForwardContext(1), "1.o", 0.5) is x
+    assert dropped(x, ForwardContext(1, range(2)), "1.o", 0.0) is x

@@ -29,8 +29,8 @@ from tests.unit.worker.model.computing import (
 )
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
+from worker.model.forward_context import Documents
 from worker.model.model import vocabulary_loss
-from worker.model.moment import Documents
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.world.world import World, rank_sets
