@@ -19,7 +19,7 @@ from worker.data.held_out import HeldOut
 from worker.data.prefetch import Prefetch
 from worker.model.forward_context import Documents, ForwardContext
 
-Fed = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
+Batch = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
 
 class Feed:
@@ -47,9 +47,9 @@ class Feed:
             )
         )
 
-    def of_step(self, step: int) -> Iterator[Fed]:
+    def of_step(self, step: int) -> Iterator[Batch]:
         """The micro-batches of a step, read ahead."""
-        return map(_fed, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
+        return map(_batch_of, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
 
     def contexts_of_step(self, step: int) -> Iterator[ForwardContext]:
         """Facts for the layers in each forward pass of a step."""
@@ -71,12 +71,12 @@ class Feed:
             documents = Documents.of(rows) if spec.data.document_mask else None
             yield ForwardContext(spec.seed, None, documents)
 
-    def of_evaluation(self) -> list[Fed]:
+    def of_evaluation(self) -> list[Batch]:
         """The micro-batches of an evaluation; a replica without any has none."""
         if self.held_out is None:
             return []
         size = self._pipeline.template.micro_batch
-        return [*map(_fed, self.held_out.micro_batches(self._run(), size))]
+        return [*map(_batch_of, self.held_out.micro_batches(self._run(), size))]
 
     def _run(self) -> range:
         """Which of the held-out samples are this replica's."""
@@ -92,5 +92,5 @@ class Feed:
         self._prefetch.close()
 
 
-def _fed(batch: MicroBatch) -> Fed:
+def _batch_of(batch: MicroBatch) -> Batch:
     return batch.tokens, (batch.labels, torch.tensor(batch.weight, dtype=torch.float64))
