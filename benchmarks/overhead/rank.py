@@ -65,16 +65,18 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     from worker.engine.deepspeed import begin, warm_up
     from worker.engine.seam import StageBuild
     from worker.model.initial_weights import initial_rows
-    from worker.rank.home import Home
     from worker.rank.process import GlooServices
+    from worker.rank.shards import TargetShards
 
     warm_up()
     os.environ["LOCAL_RANK"] = "0"
     begin()
     services, model = GlooServices(emulate=False, store_key=""), spec.model_shape()
     world = services.form_world(store, 1, seat.rank, model, plan)
-    home = Home.first(model, seat, partial(initial_rows, spec.seed), services.activity)
-    build = StageBuild(model, spec, plan, seat, world, home.shards, home.buffers, services.activity)
+    target = TargetShards.first(model, seat, partial(initial_rows, spec.seed), services.activity)
+    build = StageBuild(
+        model, spec, plan, seat, world, target.shards, target.buffers, services.activity
+    )
     engine = services.build_engine(build)
     return lambda: engine.train_step(None).loss
 

@@ -21,8 +21,8 @@ from tests.distributed.pods import Pods, place, template
 from worker.contract import LAPS, Directive, SwitchRecord, TrainingSpec
 from worker.engine.seam import Buffers
 from worker.rank.held_state import HeldState
+from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
-from worker.rank.room import needed_bytes
 
 NODE = "a"
 BATCH = 4

@@ -30,7 +30,7 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
 from worker.rank.held_state import HeldState, find_tensor
-from worker.rank.home import Home
+from worker.rank.shards import TargetShards
 
 TRIES = 3
 CHUNK_BYTES = 16_000_000
@@ -95,7 +95,7 @@ class Pair:
             work.wait()
         return {"bare gloo": time.monotonic() - begin_s}
 
-    def ours(self, held: HeldState, home: Home, blocks: int) -> Seconds:
+    def ours(self, held: HeldState, target: TargetShards, blocks: int) -> Seconds:
         """The state itself, with headers and fingerprints, into its new place."""
         model = model_of(blocks)
         change = change_between(model, plan_on(SENDER, blocks), plan_on(RECEIVER, blocks))
@@ -105,17 +105,17 @@ class Pair:
             transfer,
             self.transport,
             held.read_slice,
-            lambda part: home.view(find_tensor(model, part.piece.tensor), part.box),
+            lambda part: target.view(find_tensor(model, part.piece.tensor), part.box),
             epoch=2,
             step=1,
         )
         return {"Heddle": time.monotonic() - begin_s}
 
-    def dcp(self, home: Home) -> Seconds:
+    def dcp(self, target: TargetShards) -> Seconds:
         """Through the disk: saved and fsynced, thrown out of the page cache, loaded."""
         state = {
             f"{name}.{index}": part
-            for name, parts in home.shards.items()
+            for name, parts in target.shards.items()
             for index, part in enumerate(parts)
         }
         at, begin_s = self.folder / "dcp", time.monotonic()
@@ -141,16 +141,16 @@ class Pair:
         """Every way, in turns; the sender's own seconds say nothing."""
         model = model_of(blocks)
         (seat,) = RankMap.of(plan_on(self.rank, blocks)).seats
-        home = Home.of(model, seat, HeldState(model), Activity())  # its memory is touched
+        target = TargetShards.of(model, seat, HeldState(model), Activity())  # its memory is touched
         held = HeldState(model)
         if self.rank == SENDER:
-            held.add_shards(seat, home.shards)
-        body = torch.ones(home.bytes_allocated, dtype=torch.uint8)
+            held.add_shards(seat, target.shards)
+        body = torch.ones(target.bytes_allocated, dtype=torch.uint8)
         ways: tuple[Callable[[], Seconds], ...] = (
             lambda: self.raw(body),
             lambda: self.gloo(body),
-            lambda: self.ours(held, home, blocks),
-            lambda: self.dcp(home),
+            lambda: self.ours(held, target, blocks),
+            lambda: self.dcp(target),
         )
         found: dict[str, list[float]] = {}
         for _ in range(TRIES):
@@ -158,7 +158,7 @@ class Pair:
                 self.meet()
                 for name, seconds in way().items():
                     found.setdefault(name, []).append(seconds)
-        return {"bytes": [home.bytes_allocated], **found}
+        return {"bytes": [target.bytes_allocated], **found}
 
 
 def main(port: int, rank: int, folder: Path, sizes: list[int]) -> None:

@@ -175,10 +175,10 @@ def _trained(
     from worker.engine.seam import Progress
     from worker.model.initial_weights import initial_rows
     from worker.rank.held_state import HeldState
-    from worker.rank.home import Home
     from worker.rank.move import plan_move
     from worker.rank.preparation import Prepared, Successor
     from worker.rank.process import GlooServices
+    from worker.rank.shards import TargetShards
     from worker.rank.switch import Switch
 
     services = GlooServices(emulate=False, store_key="")
@@ -194,19 +194,21 @@ def _trained(
             seat, epoch = move.seat, directive.epoch
             world = services.form_world(store, epoch, seat.rank, case.model, move.plan)
             if move.moves_state:
-                home = Home.of(case.model, seat, held, services.activity, spec.precision)
+                target = TargetShards.of(case.model, seat, held, services.activity, spec.precision)
             else:
                 rows = partial(initial_rows, spec.seed)
-                home = Home.first(case.model, seat, rows, services.activity, spec.precision)
-            build = _build(case, spec, move, world, home, services.activity)
-            successor = Successor(world, home, services.build_engine(build))
+                target = TargetShards.first(
+                    case.model, seat, rows, services.activity, spec.precision
+                )
+            build = _build(case, spec, move, world, target, services.activity)
+            successor = Successor(world, target, services.build_engine(build))
         prepared = Prepared(move, store, transport, frozenset(), successor)
         switch = Switch(case.model, prepared, services, progress)
         assert switch.run(held, lambda: False, lambda: None) == "commit"
         held, progress = HeldState(case.model), None
         if successor is not None:
             switch.verify_after(successor.world)
-            engine, home = successor.engine, successor.home
+            engine, target = successor.engine, successor.target
             engine.progress = progress = switch.agreed or Progress.of_start(spec)
             for _ in range(spec.steps // len(case.plans)):
                 result = engine.train_step(None)
@@ -215,23 +217,25 @@ def _trained(
                     "loss": result.loss,
                     "norm": repr(result.gradient_norm),
                     "agreed": engine.progress.agreed,
-                    "bits": _bits(case, move.plan, home),
+                    "bits": _bits(case, move.plan, target),
                 }
             engine.release()
             successor.world.leave(wait=True)
-            held.add_shards(home.seat, home.shards, home.buffers)
+            held.add_shards(target.seat, target.shards, target.buffers)
         transport.close()
 
 
-def _build(case: Case, spec: TrainingSpec, move: Any, world: Any, home: Any, activity: Any) -> Any:
+def _build(
+    case: Case, spec: TrainingSpec, move: Any, world: Any, target: Any, activity: Any
+) -> Any:
     from worker.engine.seam import StageBuild
 
     return StageBuild(
-        case.model, spec, move.plan, home.seat, world, home.shards, home.buffers, activity
+        case.model, spec, move.plan, target.seat, world, target.shards, target.buffers, activity
     )
 
 
-def _bits(case: Case, plan: Plan, home: Any) -> dict[str, str]:
+def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
     """{piece: digest of master, moments and what is multiplied} of all that a rank holds."""
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import held_pieces, shard
@@ -239,11 +243,11 @@ def _bits(case: Case, plan: Plan, home: Any) -> dict[str, str]:
     from worker.rank.held_state import view
 
     cuts, found = common_refinement([plan]), {}
-    for tensor in held_tensors(case.model, home.seat.layers):
-        parts = (*home.shards[tensor.name], home.buffers.weights[tensor.name])
-        for piece in held_pieces(tensor, home.seat, cuts):
+    for tensor in held_tensors(case.model, target.seat.layers):
+        parts = (*target.shards[tensor.name], target.buffers.weights[tensor.name])
+        for piece in held_pieces(tensor, target.seat, cuts):
             hasher = hashlib.blake2b(digest_size=8)
-            for part in view(tensor, shard(tensor, home.seat), parts, piece):
+            for part in view(tensor, shard(tensor, target.seat), parts, piece):
                 hasher.update(part.float().contiguous().numpy().tobytes())
             found[f"{piece.tensor}/{piece.start}"] = hasher.hexdigest()
     return found

@@ -54,7 +54,7 @@ def _train(rank, store, epoch, precision, data):
     from worker.engine.seam import Progress, StageBuild
     from worker.model.initial_weights import initial_rows
     from worker.rank.held_state import view
-    from worker.rank.home import Home
+    from worker.rank.shards import TargetShards
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -72,8 +72,8 @@ def _train(rank, store, epoch, precision, data):
         on_non_finite="Skip",
     )
     world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity)
-    home = Home.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
-    build = StageBuild(MODEL, spec, PLAN, seat, world, home.shards, home.buffers, activity)
+    target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
+    build = StageBuild(MODEL, spec, PLAN, seat, world, target.shards, target.buffers, activity)
     engine = DeepSpeedEngine(build, Dataset(spec.data, 16, MODEL.vocab), RealPace())
     engine.progress = Progress.of_start(spec)
 
@@ -81,7 +81,7 @@ def _train(rank, store, epoch, precision, data):
         found = {}
         for layer in seat.layers:
             for tensor in layer_tensors(MODEL, layer):
-                parts = (*home.shards[tensor.name], home.buffers.weights[tensor.name])
+                parts = (*target.shards[tensor.name], target.buffers.weights[tensor.name])
                 for piece in held_pieces(tensor, seat, common_refinement([PLAN])):
                     hasher = hashlib.blake2b(digest_size=8)
                     for part in view(tensor, shard(tensor, seat), parts, piece):

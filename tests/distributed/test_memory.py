@@ -109,7 +109,7 @@ def _count(rank, store, epoch, case, data):
     from worker.model.initial_weights import initial_rows
     from worker.profile.bench import Bench
     from worker.profile.layers import measure_layer
-    from worker.rank.home import Home
+    from worker.rank.shards import TargetShards
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -130,8 +130,8 @@ def _count(rank, store, epoch, case, data):
     } if rank == 0 else {}  # fmt: skip
     others = storages(living())
     world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity)
-    home = Home.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
-    build = StageBuild(MODEL, spec, plan, seat, world, home.shards, home.buffers, activity)
+    target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
+    build = StageBuild(MODEL, spec, plan, seat, world, target.shards, target.buffers, activity)
     engine = DeepSpeedEngine(build, dataset, RealPace())
     engine.progress = Progress.of_start(spec)
     engine.train_step(None)
@@ -141,8 +141,8 @@ def _count(rank, store, epoch, case, data):
         engine.train_step(None)
     found = {
         "weights": weights,
-        "gradients": storages(home.buffers.gradients.values()),
-        "optimizer": storages(part for parts in home.shards.values() for part in parts),
+        "gradients": storages(target.buffers.gradients.values()),
+        "optimizer": storages(part for parts in target.shards.values() for part in parts),
         "communication": storages(
             buffer
             for buffer in (

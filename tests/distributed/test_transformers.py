@@ -156,7 +156,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import StageBuild
     from worker.model.model import Head
-    from worker.rank.home import Home
+    from worker.rank.shards import TargetShards
     from worker.weights.hugging_face.reading import open_weights
     from worker.weights.hugging_face.tensors import family_of
     from worker.world.pace import RealPace
@@ -168,8 +168,8 @@ def differences(rank, store, epoch, folder, kind, plan):
     seat = RankMap.of(plan).seats[rank]
     world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
     weights = open_weights(folder / kind, model, family)
-    home = Home.first(model, seat, weights.first_rows, activity)
-    build = StageBuild(model, spec, plan, seat, world, home.shards, home.buffers, activity)
+    target = TargetShards.first(model, seat, weights.first_rows, activity)
+    build = StageBuild(model, spec, plan, seat, world, target.shards, target.buffers, activity)
     engine = DeepSpeedEngine(build, Dataset(spec.data, LENGTH, model.vocab), RealPace())
     seen = []
     watch = register_module_forward_hook(
@@ -190,7 +190,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     for tensor in held_tensors(model, seat.layers):
         box, whole = shard(tensor, seat), gradients.first_rows(tensor, 0, tensor.rows)
         rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
-        difference = home.buffers.gradients[tensor.name] - rows
+        difference = target.buffers.gradients[tensor.name] - rows
         compared[tensor.name] = [difference.abs().max().item(), whole.abs().max().item()]
     results = [first, *(engine.train_step(None) for _ in range(STEPS - 1))]
     curve = [(result.loss, result.gradient_norm) for result in results]

@@ -21,9 +21,9 @@ from tests.laws.changes import cut, whole_state
 from tests.unit.worker.changes import change, pod_of
 from tests.unit.worker.switches import AT_7, Watched
 from worker.rank.held_state import HeldState
-from worker.rank.home import Home
 from worker.rank.move import plan_move
 from worker.rank.preparation import Prepared, Successor
+from worker.rank.shards import TargetShards
 from worker.rank.switch import Switch
 
 
@@ -58,7 +58,9 @@ def switch(old, new, homes):
         move = plan_move(MOE, directive, pod_of(row.node), row.slot)
         services, successor = Watched(), None
         if move.seat is not None:
-            successor = Successor(None, Home.of(MOE, move.seat, held, services.activity), None)
+            successor = Successor(
+                None, TargetShards.of(MOE, move.seat, held, services.activity), None
+            )
         prepared = Prepared(move, store, transport, frozenset(), successor)
         progress = AT_7 if row.holds is not None else None
         rows.append((Switch(MOE, prepared, services, progress), held))
@@ -68,10 +70,10 @@ def switch(old, new, homes):
     for one, _ in rows:
         if one.prepared.successor is not None:
             arrived = one.prepared.move.bytes_needed
-            assert one.prepared.successor.home.bytes_allocated == arrived + one.bytes_copied
+            assert one.prepared.successor.target.bytes_allocated == arrived + one.bytes_copied
     found = [(one.prepared.move.member, one.prepared.successor) for one, _ in rows]
     return {
-        (member.node, member.gpu): (successor.home.seat, successor.home.shards)
+        (member.node, member.gpu): (successor.target.seat, successor.target.shards)
         for member, successor in found
         if successor is not None
     }

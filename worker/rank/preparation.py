@@ -22,12 +22,12 @@ from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, StageBuild
 from worker.errors import NoRoom
 from worker.model.initial_weights import initial_rows
-from worker.rank.effects import Services
 from worker.rank.held_state import HeldState
-from worker.rank.home import FirstRows, Home
 from worker.rank.memory import note_memory
+from worker.rank.memory_check import needed_bytes
 from worker.rank.move import Move, plan_move
-from worker.rank.room import needed_bytes
+from worker.rank.services import Services
+from worker.rank.shards import FirstRows, TargetShards
 from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import family_of
 from worker.world.world import World
@@ -41,7 +41,7 @@ class Successor(NamedTuple):
     """The engine of the new plan on this rank, once it holds the state."""
 
     world: World
-    home: Home
+    target: TargetShards
     engine: Engine
 
 
@@ -220,14 +220,14 @@ class Preparation:
         world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
         services.on_phase("build")
         if move.moves_state:
-            home = Home.of(model, seat, held, services.activity, spec.precision)
+            target = TargetShards.of(model, seat, held, services.activity, spec.precision)
         else:
             rows = _first_rows(model, spec)
-            home = Home.first(model, seat, rows, services.activity, spec.precision)
+            target = TargetShards.first(model, seat, rows, services.activity, spec.precision)
         build = StageBuild(
-            model, spec, move.plan, seat, world, home.shards, home.buffers, services.activity
+            model, spec, move.plan, seat, world, target.shards, target.buffers, services.activity
         )
-        return Successor(world, home, services.build_engine(build))
+        return Successor(world, target, services.build_engine(build))
 
 
 def _without_frames(error: Exception) -> Exception:

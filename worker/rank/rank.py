@@ -24,10 +24,10 @@ from worker.error_kinds import describe_error
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
-from worker.rank.effects import Services
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
 from worker.rank.rank_state import RankState, layout_of
+from worker.rank.services import Services
 from worker.rank.switch import Switch, Undecided
 from worker.weights.ending import ending
 from worker.weights.saving import Saving

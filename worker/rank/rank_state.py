@@ -114,5 +114,5 @@ def layout_of(prepared: Prepared) -> Layout | None:
     """This rank's holdings after the change."""
     if prepared.successor is None:
         return None
-    home = prepared.successor.home
-    return Layout(prepared.move.directive.epoch, home.seat, home.shards, home.buffers)
+    target = prepared.successor.target
+    return Layout(prepared.move.directive.epoch, target.seat, target.shards, target.buffers)

@@ -20,10 +20,10 @@ from migration.slices import Slice
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from worker.engine.seam import Parts, Progress
-from worker.rank.effects import Services
 from worker.rank.held_state import HeldState, all_pieces, find_tensor
-from worker.rank.home import Home
 from worker.rank.preparation import Prepared
+from worker.rank.services import Services
+from worker.rank.shards import TargetShards
 from worker.rank.vote import Outcome, Vote
 
 VOTE_POLL_S = 0.001
@@ -130,23 +130,23 @@ class Switch:
                 step=self.agreed.step,
             )
             if successor is not None:
-                self._copy_kept(held, successor.home)
-                successor.home.fill()
+                self._copy_kept(held, successor.target)
+                successor.target.fill()
         self.lap("transfer")
 
     def _write_slice(self, wanted: Slice) -> Parts:
         """Views of where a slice goes."""
         successor = self.prepared.successor
         assert successor is not None  # who leaves receives nothing
-        return successor.home.view(find_tensor(self.model, wanted.piece.tensor), wanted.box)
+        return successor.target.view(find_tensor(self.model, wanted.piece.tensor), wanted.box)
 
-    def _copy_kept(self, held: HeldState, home: Home) -> None:
+    def _copy_kept(self, held: HeldState, target: TargetShards) -> None:
         """Copy what stays on this rank, of tensors that are cut otherwise now."""
         for piece in self.prepared.move.kept:
-            if piece.tensor not in home.adopted:
-                targets = home.view(find_tensor(self.model, piece.tensor), piece)
-                for target, part in zip(targets, held.read(piece), strict=True):
-                    target.copy_(part)
+            if piece.tensor not in target.adopted:
+                targets = target.view(find_tensor(self.model, piece.tensor), piece)
+                for view, part in zip(targets, held.read(piece), strict=True):
+                    view.copy_(part)
                     self.bytes_copied += part.nbytes
 
     def _verify(self, held: HeldState) -> None:
@@ -165,7 +165,7 @@ class Switch:
             return {}
         return piece_digests(
             self.prepared.move.pieces_after(),
-            lambda piece: successor.home.view(find_tensor(self.model, piece.tensor), piece),
+            lambda piece: successor.target.view(find_tensor(self.model, piece.tensor), piece),
         )
 
     def _await(self, vote: Vote, is_aborted: Callable[[], bool]) -> Outcome:

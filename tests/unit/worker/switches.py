@@ -28,9 +28,9 @@ from worker.control.activity import Activity
 from worker.engine.seam import Progress
 from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, find_tensor
-from worker.rank.home import Home
 from worker.rank.move import plan_move
 from worker.rank.preparation import Prepared, Successor
+from worker.rank.shards import TargetShards
 from worker.rank.switch import Switch, Undecided
 
 OLD, NEW = plan("1x2"), plan("2x1+1x1")
@@ -79,8 +79,8 @@ class Member(NamedTuple):
         return self.switch.prepared.move
 
     @property
-    def home(self):
-        return self.switch.prepared.successor.home
+    def target(self):
+        return self.switch.prepared.successor.target
 
     @property
     def transport(self):
@@ -99,7 +99,7 @@ class Member(NamedTuple):
             if not all(
                 map(
                     torch.equal,
-                    self.home.view(find_tensor(MODEL, piece.tensor), piece),
+                    self.target.view(find_tensor(MODEL, piece.tensor), piece),
                     cut(piece, whole),
                 )
             )
@@ -147,12 +147,14 @@ def members_of(
                 held.add_shards(seat, shards)
         successor = None
         if move.seat is not None:
-            home = (
-                Home.of(MODEL, move.seat, held, services.activity)
+            target = (
+                TargetShards.of(MODEL, move.seat, held, services.activity)
                 if move.moves_state
-                else Home.first(MODEL, move.seat, partial(initial_rows, 1), services.activity)
+                else TargetShards.first(
+                    MODEL, move.seat, partial(initial_rows, 1), services.activity
+                )
             )
-            successor = Successor(None, home, None)
+            successor = Successor(None, target, None)
         store = stores[i] if stores else shared
         prepared = Prepared(move, store, transport, frozenset(), successor)
         mine = progress.get(i, AT_7) if isinstance(progress, dict) else progress

@@ -98,7 +98,7 @@ class Bench:
         from worker.data.dataset import Dataset
         from worker.data.making.prepare import prepare
         from worker.model.initial_weights import initial_rows
-        from worker.rank.home import Home
+        from worker.rank.shards import TargetShards
         from worker.world.world import World, rank_sets
 
         torch.set_num_threads(1)
@@ -115,10 +115,10 @@ class Bench:
         )
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
         self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
-        self.home = Home.first(
+        self.target = TargetShards.first(
             MODEL, self.seat, partial(initial_rows, self.spec.seed), self.activity
         )
-        self.shards = self.home.shards
+        self.shards = self.target.shards
 
     def build(self, **changes):
         from worker.engine.deepspeed import DeepSpeedEngine
@@ -126,8 +126,8 @@ class Bench:
         from worker.world.pace import RealPace
 
         spec = self.spec.model_copy(update=changes)
-        home, place = self.home, (self.plan, self.seat, self.world)
-        build = StageBuild(MODEL, spec, *place, home.shards, home.buffers, self.activity)
+        target, place = self.target, (self.plan, self.seat, self.world)
+        build = StageBuild(MODEL, spec, *place, target.shards, target.buffers, self.activity)
         return DeepSpeedEngine(build, self.dataset, RealPace())
 
     def copies(self):

@@ -10,20 +10,20 @@ from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan
 from worker.control.activity import Activity
 from worker.rank.held_state import HeldState
-from worker.rank.home import Home
 from worker.rank.memory import note_memory, planned_state_bytes
+from worker.rank.shards import TargetShards
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("seat", RankMap.of(plan("2x1+1x1")).seats, ids=lambda seat: seat.rank)
 def test_the_plan_counts_what_is_allocated(seat, precision):
-    home = Home.of(MODEL, seat, HeldState(MODEL), Activity(), precision)
+    target = TargetShards.of(MODEL, seat, HeldState(MODEL), Activity(), precision)
     held = {
         tensor.data_ptr(): tensor.nbytes
         for tensor in (
-            *(part for parts in home.shards.values() for part in parts),
-            *home.buffers.weights.values(),
-            *home.buffers.gradients.values(),
+            *(part for parts in target.shards.values() for part in parts),
+            *target.buffers.weights.values(),
+            *target.buffers.gradients.values(),
         )
     }
     assert planned_state_bytes(MODEL, seat, precision) == sum(held.values())

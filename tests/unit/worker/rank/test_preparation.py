@@ -146,15 +146,15 @@ def test_the_engine_is_built_on_the_home_of_the_seat():
     *_, successor = ended(prepare(services, slot=0)).result
     (build,) = services.builds
     assert (build.seat, build.plan, build.world) == (RankMap.of(NEW).seats[0], NEW, services.world)
-    assert build.shards is successor.home.shards
-    assert successor.home.adopted == set(successor.home.shards)  # the whole first stage stays
+    assert build.shards is successor.target.shards
+    assert successor.target.adopted == set(successor.target.shards)  # the whole first stage stays
     assert build.activity is services.activity
 
 
 def test_at_the_start_of_a_job_the_state_is_that_of_its_seed():
     services = InMemory()
     *_, successor = ended(prepare(services, directive=change(None, NEW))).result
-    weight, *moments = successor.home.shards["2.q"]
+    weight, *moments = successor.target.shards["2.q"]
     assert torch.equal(weight, initial_rows(1, find_tensor(MODEL, "2.q"), 0, 16))
     assert not any(moment.any() for moment in moments)
 

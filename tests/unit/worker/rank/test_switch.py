@@ -61,14 +61,14 @@ def test_whatever_the_plans_the_state_arrives_and_the_old_one_stays(before, afte
         seat = member.old_seat(old)
         same = {
             name
-            for name in member.home.shards
+            for name in member.target.shards
             if name in member.shards
             and shard(find_tensor(MODEL, name), seat)
             == shard(find_tensor(MODEL, name), member.move.seat)
         }
-        assert member.home.adopted == same
+        assert member.target.adopted == same
         for name in same:
-            assert member.home.shards[name] is member.shards[name]
+            assert member.target.shards[name] is member.shards[name]
 
 
 @pytest.mark.slow
@@ -200,7 +200,7 @@ def test_a_bit_that_flips_once_the_message_has_arrived_is_noticed_before_the_vot
 
     def flip(name):
         if name == "verify":
-            members[2].home.shards["2.q"][2].view(-1)[0] += 1e-6
+            members[2].target.shards["2.q"][2].view(-1)[0] += 1e-6
 
     members = members_of(change(OLD, NEW), on_phase={2: flip})
     outcomes = run(members)
@@ -237,7 +237,7 @@ def test_the_state_after_the_change_has_the_digest_from_before():
 def test_a_state_that_changed_on_its_way_into_the_engine_is_refused():
     members = members_of(change(OLD, NEW))
     run(members)
-    members[2].home.shards["2.q"][1].view(-1)[0] += 1.0
+    members[2].target.shards["2.q"][1].view(-1)[0] += 1.0
     errors = verify(members)
     assert all(isinstance(e, TransferFailed) and "after the change" in str(e) for e in errors), (
         errors

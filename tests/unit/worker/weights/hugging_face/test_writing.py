@@ -13,7 +13,7 @@ from tests.unit.worker.changes import SPEC, plan
 from tests.unit.worker.weights.hugging_face.golden import KINDS
 from tests.unit.worker.weights.together import end
 from worker.control.activity import Activity
-from worker.rank.home import Home
+from worker.rank.shards import TargetShards
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow  # imports transformers
 def first_weights(model, folder, seat, kind):
     """What a rank starts with."""
     rows = open_weights(folder, model, FAMILIES[kind]).first_rows
-    shards = Home.first(model, seat, rows, Activity()).shards
+    shards = TargetShards.first(model, seat, rows, Activity()).shards
     return {name: parts[0] for name, parts in shards.items()}
 
 

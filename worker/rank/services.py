@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class Services(Protocol):
-    """The effects of a rank.
+    """The services that a rank uses.
 
     Attributes:
-        activity: of this rank, which all effects keep up to date.
+        activity: of this rank, which all services keep up to date.
     """
 
     activity: Activity

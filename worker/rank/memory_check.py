@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from planner.model.shape import ModelShape
 from worker.rank.held_state import HeldState
-from worker.rank.home import bytes_to_make
 from worker.rank.move import Move
+from worker.rank.shards import bytes_to_make
 from worker.training_settings import Precision
 
 

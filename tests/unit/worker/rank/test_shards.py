@@ -1,4 +1,4 @@
-"""rank/home.py: what stays in its cut is adopted as it is; the rest is room, ready to be filled."""
+"""rank/shards.py: what keeps its cut is adopted as it is; the rest is room, ready to be filled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
 from worker.control.activity import Activity
 from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, find_tensor
-from worker.rank.home import Home
+from worker.rank.shards import TargetShards
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])
@@ -33,21 +33,21 @@ def held_at(seat, shards, model=MODEL):
 @given(seats, seats)
 def test_exactly_the_shards_of_the_same_cut_are_adopted_and_the_others_are_allocated(old, new):
     shards = shards_of(old, whole_state())
-    home = Home.of(MODEL, new, held_at(old, shards), Activity())
+    target = TargetShards.of(MODEL, new, held_at(old, shards), Activity())
     allocated = 0
-    for name, parts in home.shards.items():
+    for name, parts in target.shards.items():
         tensor = find_tensor(MODEL, name)
         stays = name in shards and shard(tensor, old) == shard(tensor, new)
-        assert (name in home.adopted) == stays
+        assert (name in target.adopted) == stays
         if stays:
             assert all(part is live for part, live in zip(parts, shards[name], strict=True))
         else:
             allocated += sum(part.nbytes for part in parts)
             all_parts = (*parts, *shards.get(name, ()))
             assert len({part.data_ptr() for part in all_parts}) == len(all_parts)
-    assert home.bytes_allocated == allocated
+    assert target.bytes_allocated == allocated
     wanted = shards_of(new, whole_state())
-    assert {name: [part.shape for part in parts] for name, parts in home.shards.items()} == {
+    assert {name: [part.shape for part in parts] for name, parts in target.shards.items()} == {
         name: [part.shape for part in parts] for name, parts in wanted.items()
     }
 
@@ -59,18 +59,18 @@ def test_no_number_of_the_state_is_read():
         name: tuple(part.to("meta") for part in parts)
         for name, parts in shards_of(old, whole_state()).items()
     }
-    home = Home.of(MODEL, new, held_at(old, shards), Activity())
-    assert 0 < len(home.adopted) < len(home.shards)
-    for name, parts in home.shards.items():
-        assert {part.is_meta for part in parts} == {name in home.adopted}
+    target = TargetShards.of(MODEL, new, held_at(old, shards), Activity())
+    assert 0 < len(target.adopted) < len(target.shards)
+    for name, parts in target.shards.items():
+        assert {part.is_meta for part in parts} == {name in target.adopted}
 
 
 def test_the_memory_of_what_is_allocated_has_been_touched():
     """So large that the allocator maps fresh pages, none of which exists before its first use."""
     model = ModelShape("wide", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=600_000)
     seat = RankMap.of(plan("1x0+1x1")).seats[0]
-    home = Home.of(model, seat, HeldState(model), Activity())
-    for part in home.shards["0.weight"]:
+    target = TargetShards.of(model, seat, HeldState(model), Activity())
+    for part in target.shards["0.weight"]:
         assert resident(part) == 1.0
     assert resident(torch.empty(600_000, 16)) < 1.0  # the measure can tell
 
@@ -89,8 +89,8 @@ def resident(tensor):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_first_state_is_the_initial_weights_whatever_the_cut(shape):
     for seat in RankMap.of(plan(shape)).seats:
-        home = Home.first(MODEL, seat, partial(initial_rows, 3), Activity())
-        for name, (weight, *moments) in home.shards.items():
+        target = TargetShards.first(MODEL, seat, partial(initial_rows, 3), Activity())
+        for name, (weight, *moments) in target.shards.items():
             tensor = find_tensor(MODEL, name)
             box, whole = shard(tensor, seat), initial_rows(3, tensor, 0, tensor.rows)
             rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
@@ -98,16 +98,16 @@ def test_the_first_state_is_the_initial_weights_whatever_the_cut(shape):
             assert len(moments) == 2
             assert not any(moment.any() for moment in moments)
             assert {moment.shape for moment in moments} == {weight.shape}
-        assert home.adopted == frozenset()
+        assert target.adopted == frozenset()
 
 
 def test_a_view_is_the_memory_of_the_shard():
     _, seat = RankMap.of(plan("2x2")).seats
-    home = Home.of(MODEL, seat, HeldState(MODEL), Activity())
+    target = TargetShards.of(MODEL, seat, HeldState(MODEL), Activity())
     tensor = find_tensor(MODEL, "1.o")  # cut along its columns; this rank has the second half
-    for part in home.view(tensor, Piece("1.o", 8, 12)):
+    for part in target.view(tensor, Piece("1.o", 8, 12)):
         part.fill_(7.0)
-    for part in home.shards["1.o"]:
+    for part in target.shards["1.o"]:
         assert torch.equal(part, torch.tensor([[7.0] * 4 + [0.0] * 4] * 16))
 
 
@@ -115,8 +115,8 @@ def test_each_tensor_is_progress():
     """A watchdog must not take a rank for stuck that makes room for a large state."""
     seat = RankMap.of(plan("1x2")).seats[0]
     for make in (
-        lambda activity: Home.of(MODEL, seat, HeldState(MODEL), activity),
-        lambda activity: Home.first(MODEL, seat, partial(initial_rows, 1), activity),
+        lambda activity: TargetShards.of(MODEL, seat, HeldState(MODEL), activity),
+        lambda activity: TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity),
     ):
         activity = Activity()
         shards = make(activity).shards

@@ -3,7 +3,7 @@
 A shard whose rows stay the same is adopted: the very tensors that the old engine trains.  Every
 other one is allocated and its memory touched, because first use of a page costs more than the
 transfer into it.  Nothing here reads a number of the state, so it may change meanwhile.
-Source: the shadow band's home shards; design, "Transactional".
+Source: the shadow band's destination shards; design, "Transactional".
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FirstRows = Callable[[Tensor, int, int], torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class TargetShards:
     """The destination shards of one seat, and what an engine works on beside them.
 
     Attributes:
@@ -56,7 +56,7 @@ class Home:
         held: HeldState,
         activity: Activity,
         precision: Precision = "fp32",
-    ) -> Home:
+    ) -> TargetShards:
         """Adopt what `held` has in the very cut of `seat`, and allocate the rest."""
         shards: dict[str, Parts] = {}
         weights: dict[str, torch.Tensor] = {}
@@ -78,7 +78,7 @@ class Home:
             activity.advance()
         buffers = Buffers(weights, gradients)
         stale = stale if precision != "fp32" else set()
-        return Home(seat, shards, buffers, frozenset(adopted), frozenset(stale), allocated)
+        return TargetShards(seat, shards, buffers, frozenset(adopted), frozenset(stale), allocated)
 
     @staticmethod
     def first(
@@ -87,15 +87,15 @@ class Home:
         rows: FirstRows,
         activity: Activity,
         precision: Precision = "fp32",
-    ) -> Home:
+    ) -> TargetShards:
         """The state that a job starts with: the first weights, moments of zero."""
-        home = Home.of(model, seat, HeldState(model), activity, precision)
+        target = TargetShards.of(model, seat, HeldState(model), activity, precision)
         for tensor in held_tensors(model, seat.layers):
             box = shard(tensor, seat)
-            home.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
+            target.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
             activity.advance()
-        home.fill()
-        return home
+        target.fill()
+        return target
 
     def fill(self) -> None:
         """Write the low-precision weights of what was not adopted, once the shards have moved."""
@@ -110,7 +110,7 @@ class Home:
 def bytes_to_make(
     model: ModelShape, seat: Seat, held: HeldState, precision: Precision = "fp32"
 ) -> int:
-    """Bytes that `Home.of` allocates: parts, low-precision weights and gradients."""
+    """Bytes that `TargetShards.of` allocates: parts, low-precision weights and gradients."""
     total = 0
     for tensor in held_tensors(model, seat.layers):
         box = shard(tensor, seat)

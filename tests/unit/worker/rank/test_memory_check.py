@@ -1,4 +1,4 @@
-"""rank/room.py: what a change allocates on a rank is known to the byte before."""
+"""rank/memory_check.py: what a change allocates on a rank is known to the byte before."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from worker.control.activity import Activity
 from worker.engine.seam import Buffers
 from worker.error_kinds import describe_error
 from worker.rank.held_state import HeldState
-from worker.rank.home import Home, bytes_to_make
+from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
-from worker.rank.room import needed_bytes
+from worker.rank.shards import TargetShards, bytes_to_make
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])
 precisions = st.sampled_from(("fp32", "bf16", "fp16"))
 
 
-def storages(home):
-    """{address: bytes} of all that a home holds."""
-    shards = [part for parts in home.shards.values() for part in parts]
-    found = (*shards, *home.buffers.weights.values(), *home.buffers.gradients.values())
+def storages(target):
+    """{address: bytes} of all that a rank holds."""
+    shards = [part for parts in target.shards.values() for part in parts]
+    found = (*shards, *target.buffers.weights.values(), *target.buffers.gradients.values())
     return {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in found}
 
 
 @given(seats, seats, precisions)
 def test_what_is_made_is_known_to_the_byte(old, new, precision):
     """Of all that the next plan works on, counted by its storages, less what it adopts."""
-    before = Home.of(MODEL, old, HeldState(MODEL), Activity(), precision)
+    before = TargetShards.of(MODEL, old, HeldState(MODEL), Activity(), precision)
     held = HeldState(MODEL)
     held.add_shards(old, before.shards, before.buffers)
     made = bytes_to_make(MODEL, new, held, precision)
-    after = storages(Home.of(MODEL, new, held, Activity(), precision))
+    after = storages(TargetShards.of(MODEL, new, held, Activity(), precision))
     assert sum(size for place, size in after.items() if place not in storages(before)) == made
 
 
