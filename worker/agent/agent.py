@@ -103,7 +103,7 @@ class Agent:
         self._changed = asyncio.Condition()
         # (epoch, slot): once is enough, a crash loop helps nobody
         self._forked: set[tuple[int, int]] = set()
-        self._right: set[tuple[str, str]] = set()  # use and folder, of those that were tried
+        self._checked_folders: set[tuple[str, str]] = set()  # (use, folder)
         self._told_to_finish = False
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s, settings.emulate)
@@ -182,16 +182,16 @@ class Agent:
             process.tell(messages.Finish())
         self.changed()
 
-    def _is_deaf(self) -> bool:
+    def _fork_server_lost(self) -> bool:
         """Whether the fork server is silent: no rank could be forked here."""
-        return self.processes.fork_server_pulse.is_silent(self.settings.peer_timeout_s)
+        return self.processes.fork_server_heartbeat.is_silent(self.settings.peer_timeout_s)
 
     def heard(self, process: Process, message: messages.FromProcess) -> None:
         """A process said something."""
         match message:
             case messages.Beat():
                 trains = process.report is not None and process.report.phase == "training"
-                process.pulse.beat(message.progress, message.part, message.waiting, trains)
+                process.heartbeat.beat(message.progress, message.part, message.waiting, trains)
                 return  # nobody waits for a heartbeat
             case messages.Stepped():
                 process.computing.add(message.record.epoch, message.compute_s)
@@ -284,12 +284,12 @@ class Agent:
     async def _probe_folders(self, directive: Directive) -> Refused | None:
         """Try each of the job's folders once; a recovery does not wait for that."""
         for what, question in questions(directive.training, self.settings.job).items():
-            if what in self._right or directive.reason == "loss":
+            if what in self._checked_folders or directive.reason == "loss":
                 continue
             problem = await question()
             if problem is not None:
                 return Refused(400, problem)
-            self._right.add(what)
+            self._checked_folders.add(what)
         return None
 
     def halt(self, body: object) -> Refused | None:
@@ -371,7 +371,7 @@ class Agent:
             fork_server_pid=self.processes.fork_server_pid,
             store_pid=store.pid if store else None,
             store=self.store_address,
-            ready=self.warm and self.store_address is not None and not self._is_deaf(),
+            ready=self.warm and self.store_address is not None and not self._fork_server_lost(),
             reads_columns=True,
             leaving_at_s=self.leaving_at_s,
             epoch=directive.epoch if directive else None,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from worker.agent.compute_times import ComputeTimes
 from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
-from worker.agent.pulse import Pulse
+from worker.agent.heartbeat import Heartbeat
 from worker.contract import RankReport
 from worker.control.messages import (
     FROM_FORK_SERVER,
@@ -43,7 +43,7 @@ class Process:
     Attributes:
         pid: 0 until the fork server has answered.
         report: the newest that it sent.
-        pulse: what its heartbeats say.
+        heartbeat: what its heartbeats say.
         step_s: of its slowest step, seconds.
         computing: what its steps took without waiting.
         error: the last line of what ended it.
@@ -53,7 +53,7 @@ class Process:
     writer: asyncio.StreamWriter
     pid: int = 0
     report: RankReport | None = None
-    pulse: Pulse = field(default_factory=Pulse)
+    heartbeat: Heartbeat = field(default_factory=Heartbeat)
     step_s: float = 0.0
     computing: ComputeTimes = field(default_factory=ComputeTimes)
     error: str | None = None
@@ -67,13 +67,13 @@ class Process:
         """Its newest report with what its heartbeats say, if it has sent one."""
         if self.report is None:
             return None
-        pulse = self.pulse
+        heartbeat = self.heartbeat
         return self.report.model_copy(
             update={
-                "beat_age_s": pulse.silent_s if pulse.has_beaten else 0.0,
-                "part": pulse.part,
-                "progress": pulse.progress,
-                "waiting": pulse.waiting,
+                "beat_age_s": heartbeat.silent_s if heartbeat.has_beaten else 0.0,
+                "part": heartbeat.part,
+                "progress": heartbeat.progress,
+                "waiting": heartbeat.waiting,
                 "compute_s": self.computing.median_s(self.report.epoch),
             }
         )
@@ -115,7 +115,7 @@ class Processes:
         self._next_key = 0
         self._fork_server = fork_server
         self._tasks: set[asyncio.Task[None]] = set()
-        self.fork_server_pulse = Pulse()
+        self.fork_server_heartbeat = Heartbeat()
 
     @property
     def fork_server_pid(self) -> int | None:
@@ -212,7 +212,7 @@ class Processes:
             asyncio.get_running_loop().remove_reader(control)
             return
         message = FROM_FORK_SERVER.validate_json(data)
-        self.fork_server_pulse.beat(0, "", waiting=True, trains=False)
+        self.fork_server_heartbeat.beat(0, "", waiting=True, trains=False)
         match message:
             case Warm():
                 self._supervisor.warmed()

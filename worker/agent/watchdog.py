@@ -54,15 +54,15 @@ class Watchdog:
 
         The fork server's death is that of the pod's ranks, so one with ranks is left alone.
         """
-        fork_server = self._processes.fork_server_pulse
+        fork_server = self._processes.fork_server_heartbeat
         fork_server.pass_time(passed_s)
         if fork_server.is_silent(self._peer_timeout_s) and not self._processes.ranks:
             self._processes.kill_fork_server(
                 f"the fork server sent no heartbeat for {fork_server.silent_s:.0f} s and was killed"
             )
         for process in self._processes.all:
-            process.pulse.pass_time(passed_s)
-            if process.pulse.is_silent(self._peer_timeout_s):
+            process.heartbeat.pass_time(passed_s)
+            if process.heartbeat.is_silent(self._peer_timeout_s):
                 self._kill_silent(process)
             elif self._is_stuck(process):
                 self._kill_stuck(process)
@@ -75,10 +75,11 @@ class Watchdog:
             process.signal(signal.SIGKILL)
 
     def _kill_stuck(self, process: Process) -> None:
-        pulse = process.pulse
+        heartbeat = process.heartbeat
         sentence = (
-            f"{self._name(process)} made no progress for {pulse.still_s:.0f} s in {pulse.part!r}, "
-            f"waited for no peer and was killed; its stacks are in the log of pod {self._pod}"
+            f"{self._name(process)} made no progress for {heartbeat.still_s:.0f} s "
+            f"in {heartbeat.part!r}, waited for no peer and was killed; "
+            f"its stacks are in the log of pod {self._pod}"
         )
         if self._blame(process, sentence, "other"):
             process.signal(signal.SIGUSR1)
@@ -109,4 +110,4 @@ class Watchdog:
         directive = self._directives.of(process.report)
         predicted_s = (directive.step_s if directive else None) or 0.0
         step_s = max(process.step_s, predicted_s)
-        return process.pulse.is_stuck(self._stuck_s, step_s, has_trained=process.step_s > 0)
+        return process.heartbeat.is_stuck(self._stuck_s, step_s, has_trained=process.step_s > 0)

@@ -14,7 +14,7 @@ FIRST_STEP = 10  # times as long: data are shuffled and read, and nothing of tha
 
 
 @dataclass(slots=True)
-class Pulse:
+class Heartbeat:
     """The heartbeats of one rank, as time passes.
 
     Attributes:

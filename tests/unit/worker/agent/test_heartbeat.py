@@ -1,42 +1,42 @@
-"""worker/agent/pulse.py: who is silent, who is stuck, and who is only slow."""
+"""worker/agent/heartbeat.py: who is silent, who is stuck, and who is only slow."""
 
 from __future__ import annotations
 
 import pytest
 
-from worker.agent.pulse import Pulse
+from worker.agent.heartbeat import Heartbeat
 
 
 def lived(seconds, *, progress=lambda s: 0, waiting=False, trains=True):
-    """A pulse that beat once a second."""
-    pulse = Pulse()
+    """A rank that beats once a second."""
+    heartbeat = Heartbeat()
     for second in range(seconds):
-        pulse.beat(progress(second), "forward", waiting, trains)
-        pulse.pass_time(1.0)
-    return pulse
+        heartbeat.beat(progress(second), "forward", waiting, trains)
+        heartbeat.pass_time(1.0)
+    return heartbeat
 
 
 def test_a_rank_that_never_beat_is_not_judged():
-    pulse = Pulse()
-    pulse.pass_time(1000.0)
-    assert not pulse.is_silent(10.0)
-    assert not pulse.is_stuck(30.0, 0.0, True)
+    heartbeat = Heartbeat()
+    heartbeat.pass_time(1000.0)
+    assert not heartbeat.is_silent(10.0)
+    assert not heartbeat.is_stuck(30.0, 0.0, True)
 
 
 def test_one_that_has_beaten_is_lost_after_the_peer_timeout_and_not_before():
-    pulse = lived(5)
-    pulse.pass_time(9.0)
-    assert not pulse.is_silent(10.0)
-    pulse.pass_time(0.1)
-    assert pulse.is_silent(10.0)
-    pulse.beat(0, "forward", False, True)
-    assert not pulse.is_silent(10.0)
+    heartbeat = lived(5)
+    heartbeat.pass_time(9.0)
+    assert not heartbeat.is_silent(10.0)
+    heartbeat.pass_time(0.1)
+    assert heartbeat.is_silent(10.0)
+    heartbeat.beat(0, "forward", False, True)
+    assert not heartbeat.is_silent(10.0)
 
 
 def test_silence_alone_is_not_being_stuck():
-    pulse = lived(5)
-    pulse.pass_time(1000.0)
-    assert not pulse.is_stuck(30.0, 0.0, True)
+    heartbeat = lived(5)
+    heartbeat.pass_time(1000.0)
+    assert not heartbeat.is_stuck(30.0, 0.0, True)
 
 
 @pytest.mark.parametrize(("step_s", "limit_s"), [(0.0, 30), (1.0, 30), (20.0, 200)])
