@@ -16,7 +16,7 @@ from typing import Literal, get_args
 Format = Literal["text", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 VARIABLE = "HEDDLE_LOG_FORMAT"  # by which a process tells those that it starts
-STRANGERS_LOGGERS = ("aiohttp", "asyncio")
+RATE_LIMITED_LOGGERS = ("aiohttp", "asyncio")
 CHATTY_LOGGERS = ("torch._subclasses.fake_tensor",)  # tells at exit how its cache has done
 MOST_LINES, PERIOD_S = 5, 60.0  # a trace has some 3 kB
 _WHOSE: dict[str, str | int] = {}
@@ -73,7 +73,7 @@ class TextLines(logging.Formatter):
         return super().format(record)
 
 
-class FewOf(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """Lets a few lines a minute pass of what strangers can make the libraries say, and counts.
 
     Who sends an agent what is no HTTP must not fill a disk with traces.
@@ -87,7 +87,7 @@ class FewOf(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is written."""
-        if record.name.partition(".")[0] not in STRANGERS_LOGGERS:
+        if record.name.partition(".")[0] not in RATE_LIMITED_LOGGERS:
             return True
         now = self._clock()
         if now - self._began_s > PERIOD_S:
@@ -112,7 +112,7 @@ def configure(log_format: str | None = None, level: str = "info") -> None:
     chosen = log_format or os.environ.get(VARIABLE, "text")
     os.environ[VARIABLE] = chosen
     handler = logging.StreamHandler()
-    handler.addFilter(FewOf())
+    handler.addFilter(RateLimitFilter())
     handler.setFormatter(JsonLines() if chosen == "json" else TextLines())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in CHATTY_LOGGERS:

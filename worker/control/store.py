@@ -23,31 +23,31 @@ from worker.control.messages import Beat, StoreListens
 from worker.http_limits import allow_open_files
 
 HELLO_S = 5.0  # to prove that the secret is known
-MOST_STRANGERS = 64  # who have not, at a time; the oldest goes first
+MAX_UNAUTHENTICATED = 64  # who have not, at a time; the oldest goes first
 REQUEST_BYTES = 16 << 20
 BACKLOG = 1024
 
 
-class _Guests:
+class _Connections:
     """State that all connections share.
 
     Attributes:
-        strangers: those that have not proved anything yet, oldest first.
+        unauthenticated: those that have not proved anything yet, oldest first.
         open: all connections.
     """
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.entries = Entries()
-        self.strangers: OrderedDict[_Guest, None] = OrderedDict()
+        self.unauthenticated: OrderedDict[_Client, None] = OrderedDict()
         self.open: set[asyncio.Transport] = set()
 
 
-class _Guest(asyncio.Protocol):
+class _Client(asyncio.Protocol):
     """One connection: a challenge, a proof, then a line of JSON for each request and answer."""
 
-    def __init__(self, guests: _Guests) -> None:
-        self._guests = guests
+    def __init__(self, connections: _Connections) -> None:
+        self._connections = connections
         self._challenge = secret.new_nonce()
         self._buffer = bytearray()
         self._epoch: int | None = None
@@ -55,15 +55,15 @@ class _Guest(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Challenge a stranger, and let no more than a few of them wait."""
+        """Challenge a new client, and let no more than a few of them wait."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._guests.open.add(transport)
+        self._connections.open.add(transport)
         self._late = asyncio.get_running_loop().call_later(HELLO_S, transport.abort)
-        strangers = self._guests.strangers
-        strangers[self] = None
-        if len(strangers) > MOST_STRANGERS:
-            oldest, _ = strangers.popitem(last=False)
+        unauthenticated = self._connections.unauthenticated
+        unauthenticated[self] = None
+        if len(unauthenticated) > MAX_UNAUTHENTICATED:
+            oldest, _ = unauthenticated.popitem(last=False)
             assert oldest._transport is not None
             oldest._transport.abort()
         transport.write(self._challenge)
@@ -71,7 +71,7 @@ class _Guest(asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """Forget it."""
         assert self._transport is not None
-        self._guests.open.discard(self._transport)
+        self._connections.open.discard(self._transport)
         self._known()
 
     def data_received(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class _Guest(asyncio.Protocol):
             while (end := self._buffer.find(b"\n")) >= 0:
                 request = json.loads(self._buffer[:end])
                 del self._buffer[: end + 1]
-                answer = self._guests.entries.answer(self._epoch or 0, request)
+                answer = self._connections.entries.answer(self._epoch or 0, request)
                 self._transport.write(json.dumps(answer).encode() + b"\n")
             if len(self._buffer) > REQUEST_BYTES:
                 raise ValueError("a request is too long")
@@ -97,7 +97,7 @@ class _Guest(asyncio.Protocol):
             return False
         said = bytes(self._buffer[: secret.HELLO_BYTES])
         del self._buffer[: secret.HELLO_BYTES]
-        found = secret.admitted(self._guests.key, self._challenge, said)
+        found = secret.admitted(self._connections.key, self._challenge, said)
         if found is None:
             self._transport.abort()
             return False
@@ -107,7 +107,7 @@ class _Guest(asyncio.Protocol):
         return True
 
     def _known(self) -> None:
-        self._guests.strangers.pop(self, None)
+        self._connections.unauthenticated.pop(self, None)
         if self._late is not None:
             self._late.cancel()
 
@@ -126,8 +126,8 @@ def main(connection: socket.socket, host: str, key: str) -> None:
 
 async def _serve(connection: socket.socket, host: str, key: str) -> None:
     loop, is_over = asyncio.get_running_loop(), asyncio.Event()
-    channel, guests = Channel(connection), _Guests(key)
-    server = await loop.create_server(lambda: _Guest(guests), host, 0, backlog=BACKLOG)
+    channel, connections = Channel(connection), _Connections(key)
+    server = await loop.create_server(lambda: _Client(connections), host, 0, backlog=BACKLOG)
     port = server.sockets[0].getsockname()[1]
     loop.add_reader(connection, is_over.set)  # the agent says nothing to a store but its end
     channel.send(StoreListens(address=f"{host}:{port}"))
@@ -135,5 +135,5 @@ async def _serve(connection: socket.socket, host: str, key: str) -> None:
         channel.send(Beat(progress=0, part="store", waiting=True))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(is_over.wait(), BEAT_S)
-    for guest in guests.open:
-        guest.abort()
+    for transport in connections.open:
+        transport.abort()

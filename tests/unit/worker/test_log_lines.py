@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 
-from worker.log_lines import MOST_LINES, PERIOD_S, FewOf, JsonLines, about, begin_about
+from worker.log_lines import MOST_LINES, PERIOD_S, JsonLines, RateLimitFilter, about, begin_about
 
 PROGRAM = """
 import logging, subprocess, sys
@@ -84,7 +84,7 @@ def test_lines_of_tasks_say_whose_they_are_by_now_and_those_of_others_do_not():
 
 def test_strangers_make_the_libraries_say_only_a_few_lines_a_minute():
     now = 0.0
-    few = FewOf(lambda: now)
+    few = RateLimitFilter(lambda: now)
 
     def said(name):
         record = logging.LogRecord(name, logging.ERROR, "", 1, "bad request of %s", ("x",), None)

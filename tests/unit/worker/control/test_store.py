@@ -15,7 +15,7 @@ from torch.distributed import TCPStore
 from tests.unit.worker.control.stores import KEY, Served
 from worker.control import secret
 from worker.control.secret import hello, store_key
-from worker.control.store import MOST_STRANGERS
+from worker.control.store import MAX_UNAUTHENTICATED
 from worker.control.store_client import connect
 from worker.errors import StoreGone
 from worker.rank.vote import Vote
@@ -153,7 +153,7 @@ def test_a_false_store_is_not_believed():
 
 def test_strangers_neither_fill_it_nor_keep_others_out(served):
     vote = Vote(served.client(7), 7, 1)
-    strangers = [served.raw()[0] for _ in range(2 * MOST_STRANGERS)]
+    strangers = [served.raw()[0] for _ in range(2 * MAX_UNAUTHENTICATED)]
     began_s = time.monotonic()
     vote.cast()
     assert served.client(7).get("epoch7/outcome") == b"commit"
@@ -177,12 +177,12 @@ def sent_until_cut_off(stranger):
 )
 def test_who_breaks_the_rules_is_cut_off_and_others_are_not(served, line):
     client = served.client(7)
-    guest, challenge = served.raw()
-    with guest:
-        guest.sendall(hello(KEY, 7, challenge, secret.new_nonce()))
-        assert len(guest.recv(1 << 10)) == secret.PROOF_BYTES
-        guest.sendall(line + b"\n")
-        assert until_closed(guest) == b""
+    client, challenge = served.raw()
+    with client:
+        client.sendall(hello(KEY, 7, challenge, secret.new_nonce()))
+        assert len(client.recv(1 << 10)) == secret.PROOF_BYTES
+        client.sendall(line + b"\n")
+        assert until_closed(client) == b""
     assert client.add("n", 1) == 1
 
 
