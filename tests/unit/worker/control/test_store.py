@@ -177,12 +177,12 @@ def sent_until_cut_off(stranger):
 )
 def test_who_breaks_the_rules_is_cut_off_and_others_are_not(served, line):
     client = served.client(7)
-    client, challenge = served.raw()
-    with client:
-        client.sendall(hello(KEY, 7, challenge, secret.new_nonce()))
-        assert len(client.recv(1 << 10)) == secret.PROOF_BYTES
-        client.sendall(line + b"\n")
-        assert until_closed(client) == b""
+    raw, challenge = served.raw()
+    with raw:
+        raw.sendall(hello(KEY, 7, challenge, secret.new_nonce()))
+        assert len(raw.recv(1 << 10)) == secret.PROOF_BYTES
+        raw.sendall(line + b"\n")
+        assert until_closed(raw) == b""
     assert client.add("n", 1) == 1
 
 
