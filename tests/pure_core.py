@@ -20,7 +20,7 @@ from heddle_operator.resources.epoch_config_map import record_of_body, record_to
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.rules.demand import demand_of
 from heddle_operator.rules.drain import drain_of
-from heddle_operator.rules.hurry import without_replicas
+from heddle_operator.rules.emergency import without_replicas
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.situation import View
 from heddle_operator.state.speeds.node_speed import measured_speeds

@@ -20,7 +20,7 @@ from heddle_operator.epochs.members import (
 from heddle_operator.rules.adoption import consider_plan
 from heddle_operator.rules.candidates import leaving_nodes, ready_nodes
 from heddle_operator.rules.coverage import Survivors
-from heddle_operator.rules.hurry import haste_left_s
+from heddle_operator.rules.emergency import emergency_left_s
 from heddle_operator.rules.partitions import needed_holders
 from heddle_operator.rules.starts import starting_nodes, troubles
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, SealEpoch
@@ -168,27 +168,27 @@ def give_way(view: View, record: EpochRecord) -> Decision | None:
     hosts = situation.live.hosts if situation.live else frozenset()
     late = sorted(starting_nodes(observed, hosts) & set(record.plan.nodes))
     wait_s = view.settings.late_s if situation.live else view.settings.start_late_s
-    left_s, haste_s = record.adopted_s + wait_s - view.now, math.inf
+    left_s, emergency_s = record.adopted_s + wait_s - view.now, math.inf
     if not late:
         return None
     if record.reason == "drain" and situation.live is not None:
-        haste_s = haste_left_s(view, situation.live, True)
-    if min(left_s, haste_s) > 0:
-        return Decision((), "Preparing", "", min(left_s, haste_s))
+        emergency_s = emergency_left_s(view, situation.live, True)
+    if min(left_s, emergency_s) > 0:
+        return Decision((), "Preparing", "", min(left_s, emergency_s))
     other = consider_plan(replace(view, situation=replace(situation, pending=None)))
     can_go = _can_go(observed, situation)
     for action in other.actions:
         if isinstance(action, AdoptPlan) and set(action.plan.nodes) <= can_go:
             if (
                 situation.live
-                and haste_s > 0
+                and emergency_s > 0
                 and _lowers_holders(view.job, record.plan, action.plan, observed)
             ):
                 continue
             reason = f"the others go first, without waiting for {named('node', late)}"
             return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)
     asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
-    again = haste_s if 0 < haste_s < math.inf else None
+    again = emergency_s if 0 < emergency_s < math.inf else None
     return Decision(asked, "Preparing", "", sooner(other.look_again_s, again))
 
 

@@ -72,7 +72,7 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     data |= {key: str(number) for key, number in numbers.items() if number is not None}
     words = {"message": record.message, "failed": record.failed, "movedBy": record.moved_by}
     data |= {key: word for key, word in words.items() if word}
-    if record.in_haste:
+    if record.is_emergency:
         data["inHaste"] = "true"
     if record.start_failures:
         data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])

@@ -20,6 +20,12 @@ from heddle_operator.rules.candidates import (
     started_nodes,
     usable_nodes,
 )
+from heddle_operator.rules.emergency import (
+    emergency_left_s,
+    emergency_plan,
+    joined_lately,
+    nodes_after,
+)
 from heddle_operator.rules.failures import (
     LeftOut,
     causes_of,
@@ -36,7 +42,6 @@ from heddle_operator.rules.gain import (
 )
 from heddle_operator.rules.gang import turn_left_s
 from heddle_operator.rules.gpu_limits import allowed_gpus, gpu_limits, most_gpus, plan_request
-from heddle_operator.rules.hurry import haste_left_s, hurried_plan, joined_lately, nodes_after
 from heddle_operator.rules.modes import adopt_referenced, recommend
 from heddle_operator.rules.moves.causes import cause_of_move, loses_gpus
 from heddle_operator.rules.moves.surplus import large_pod, surplus_words, without_pod
@@ -103,7 +108,7 @@ def consider_plan(view: View) -> Decision:
         if followed is not None:
             return replace(followed, look_again_s=sooner(followed.look_again_s, again))
     most = gpu_limits(job, observed, composition).total
-    knows = live is not None and not live.in_haste and not _is_repriced(observed, live)
+    knows = live is not None and not live.is_emergency and not _is_repriced(observed, live)
     asked = (live.composition, live.max_gpus) if live is not None and knows else None
     if reason == "join" and asked == (composition, most):
         room = observed.headroom
@@ -123,7 +128,7 @@ def _ask(
     again: float | None,
     phase: Phase,
 ) -> Decision:
-    """Ask for a plan and judge it, or move in haste where there is no time for that."""
+    """Ask for a plan and judge it, or make an emergency move where there is no time for that."""
     observed = view.observed
     live = view.situation.live
     if live is None and observed.is_weighing:
@@ -131,11 +136,11 @@ def _ask(
     request = plan_request(view.job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reason == "drain" and live is not None:
-        haste_s = haste_left_s(view, live, reply is not None)
-        if haste_s <= 0 and (plan := hurried_plan(view, live, composition)):
+        emergency_s = emergency_left_s(view, live, reply is not None)
+        if emergency_s <= 0 and (plan := emergency_plan(view, live, composition)):
             why = cause_of_move(view, live, leaving)
-            return _hurry(view.job, observed, live, plan, composition, why)
-        again = sooner(again, haste_s if 0 < haste_s < math.inf else None)
+            return _emergency_move(view.job, observed, live, plan, composition, why)
+        again = sooner(again, emergency_s if 0 < emergency_s < math.inf else None)
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
         sentence = f"the planner searches a plan for {request.gpus_on_nodes}"
@@ -266,14 +271,14 @@ def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> De
     adopt = AdoptPlan(
         *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
         steps=job.spec.steps,
-        in_haste=live.in_haste,
+        is_emergency=live.is_emergency,
         max_gpus=live.max_gpus,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
     return Decision((adopt, event), "Preparing", reason)
 
 
-def _hurry(
+def _emergency_move(
     job: HeddleJob,
     observed: Observed,
     live: EpochRecord,
@@ -286,7 +291,7 @@ def _hurry(
     adopt = AdoptPlan(
         *(observed.next_epoch, plan, "drain", composition, live.step_s),
         steps=job.spec.steps,
-        in_haste=True,
+        is_emergency=True,
         moved_by=why.kind,
     )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")

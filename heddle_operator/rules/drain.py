@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import named
 from heddle_operator.rules.candidates import leaving_nodes, usable_nodes
+from heddle_operator.rules.emergency import nodes_after
 from heddle_operator.rules.gpu_limits import plan_request
-from heddle_operator.rules.hurry import nodes_after
 from heddle_operator.rules.starts import is_ready
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.situation import View

@@ -53,7 +53,7 @@ class AdoptPlan:
         step_s: predicted seconds of a step; None where nobody predicted it.
         cause: errors that it recovers from.
         steps: that its ranks train to.
-        in_haste: the live plan without some replicas, for which the planner was not asked.
+        is_emergency: the live plan without some replicas, for which the planner was not asked.
         max_gpus: that the plan was limited to; None: it might use them all.
         moved_by: what forced the job off the plan before; None: nothing did.
     """
@@ -65,7 +65,7 @@ class AdoptPlan:
     step_s: float | None = None
     cause: tuple[Failure, ...] = ()
     steps: int | None = None
-    in_haste: bool = False
+    is_emergency: bool = False
     max_gpus: int | None = None
     moved_by: MoveKind | None = None
 

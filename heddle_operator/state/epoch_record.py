@@ -108,7 +108,7 @@ class EpochRecord:
         failures: errors for which this one was given up: its plan fails on these nodes.
         start_failures: nodes for which this one was given up: its pods do not start there.
         steps: that its ranks train to; None in records of earlier versions.
-        in_haste: the plan before it without some replicas; the planner has not been asked yet.
+        is_emergency: the plan before it without some replicas; the planner has not been asked yet.
         max_gpus: that the plan was limited to; None: it might use all of the composition.
         moved_by: what forced the job off the plan before; None: nothing did, or nobody wrote it.
         closed_s: when the outcome was written.
@@ -130,7 +130,7 @@ class EpochRecord:
     failures: tuple[Failure, ...] = ()
     start_failures: tuple[StartFailure, ...] = ()
     steps: int | None = None
-    in_haste: bool = False
+    is_emergency: bool = False
     max_gpus: int | None = None
     moved_by: MoveKind | None = None
     failed: FailedReason | None = None

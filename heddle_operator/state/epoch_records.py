@@ -95,7 +95,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         step_s=action.step_s,
         cause=action.cause,
         steps=action.steps,
-        in_haste=action.in_haste,
+        is_emergency=action.is_emergency,
         max_gpus=action.max_gpus,
         moved_by=action.moved_by,
     )

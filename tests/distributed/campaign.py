@@ -147,7 +147,7 @@ class Run:
     async def steady(self) -> Observed:
         """Training on the plan for just the nodes that are there, two steps further than now.
 
-        A plan that has dropped replicas in haste is settled once the planner was asked.
+        A plan that has dropped replicas in an emergency is settled once the planner was asked.
         """
         start = max(self.steps, default=0)
 
@@ -159,7 +159,7 @@ class Run:
                 return False
             nodes = {node.name for node in observed.nodes}
             planned = {node.name for node in live.composition.nodes}
-            is_planned = planned == nodes and (not live.in_haste or decision.keeps_plan)
+            is_planned = planned == nodes and (not live.is_emergency or decision.keeps_plan)
             return is_planned and max(self.steps, default=0) >= start + 2
 
         return await self.until(claim, "a steady job")

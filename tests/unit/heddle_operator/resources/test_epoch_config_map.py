@@ -38,7 +38,7 @@ SEAL = Seal(
 RECORDS = {
     "open": OPEN,
     "sealed": dataclasses.replace(OPEN, seal=SEAL),
-    "hurried": dataclasses.replace(OPEN, steps=9, in_haste=True),
+    "emergency": dataclasses.replace(OPEN, steps=9, is_emergency=True),
     "closed": dataclasses.replace(
         OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"
     ),

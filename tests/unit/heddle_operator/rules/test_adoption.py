@@ -196,7 +196,7 @@ def test_a_job_that_waits_for_a_quota_says_so():
     assert "1 GPU is usable, minGPUs is 2 (quota team leaves 1 GPU more)" in reason
 
 
-def moved_in_haste():
+def moved_in_an_emergency():
     """A job that dropped its replica on b, because b had 5 s left."""
     operator = running("a", "b")
     operator.cluster.drain("b", 5.0)
@@ -205,8 +205,8 @@ def moved_in_haste():
     return operator
 
 
-def test_after_a_move_in_haste_the_planner_is_asked_about_the_gpus_that_are_left():
-    operator = moved_in_haste()
+def test_after_an_emergency_move_the_planner_is_asked_about_the_gpus_that_are_left():
+    operator = moved_in_an_emergency()
     operator.run(lambda decision: decision.phase == "Running")
     asked = operator.run(lambda decision: any(isinstance(a, RequestPlan) for a in decision.actions))
     (request,) = (a for a in asked.actions if isinstance(a, RequestPlan))
@@ -214,8 +214,8 @@ def test_after_a_move_in_haste_the_planner_is_asked_about_the_gpus_that_are_left
     assert operator.settle().message.startswith("the plan is kept: ")
 
 
-def test_a_node_that_comes_back_after_a_move_in_haste_is_used_again():
-    operator = moved_in_haste()
+def test_a_node_that_comes_back_after_an_emergency_move_is_used_again():
+    operator = moved_in_an_emergency()
     operator.settle()
     assert operator.cluster.records.all[-1].plan.nodes == ("a",)
     operator.cluster.add_node("b")

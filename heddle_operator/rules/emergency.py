@@ -5,7 +5,7 @@ The notice is that of a node, or that of a pod which is evicted or deleted.
 A notice that leaves the time for it waits for the pods of other nodes, if without them the state
 would live on fewer nodes than `minHolders`.  One that leaves no time for the best plan drops the
 replicas on the leaving nodes: the others hold the whole state already, so nothing moves and nobody
-is asked.  The planner's better plan for the same GPUs comes later, as a change without haste.
+is asked.  The planner's better plan for the same GPUs comes later, as an ordinary change.
 Invariant: what is dropped is made up for by further micro-batches of the others, so that every step
 trains the same samples.
 Source: Bamboo and Oobleck drop pipelines of preempted nodes; the notices are in
@@ -90,7 +90,7 @@ def joined_lately(view: View, live: EpochRecord, left: Composition) -> tuple[str
 
 
 def start_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
-    """Seconds until it is too late to start pods first; see `haste_left_s`.
+    """Seconds until it is too late to start pods first; see `emergency_left_s`.
 
     It always is where a GPU is unhealthy, or another job needs it.
     """
@@ -100,11 +100,11 @@ def start_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
         return -math.inf
     took_s = [r.seal.sealed_s - r.adopted_s for r in observed.epochs if r.seal is not None]
     start_s = MARGIN * max(took_s, default=START_S)
-    return haste_left_s(view, live, is_planned) - start_s
+    return emergency_left_s(view, live, is_planned) - start_s
 
 
-def haste_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
-    """Seconds until a change must be in haste, to end before the first notice does.
+def emergency_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
+    """Seconds until a change must be an emergency move, to end before the first notice does.
 
     Args:
         view: the look that is decided on.
@@ -133,7 +133,7 @@ def _ends_s(observed: Observed, live: EpochRecord) -> tuple[float | None, ...]:
     )
 
 
-def hurried_plan(view: View, live: EpochRecord, left: Composition) -> Plan | None:
+def emergency_plan(view: View, live: EpochRecord, left: Composition) -> Plan | None:
     """The live plan without its replicas on nodes that leave; None where that is no plan."""
     staying = {node.name for node in left.nodes}
     plan = without_replicas(live.plan, set(live.plan.nodes) - staying, view.job.workload)

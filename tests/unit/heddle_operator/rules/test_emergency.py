@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.rules.hurry import CHANGE_S, MARGIN, haste_left_s, without_replicas
+from heddle_operator.rules.emergency import CHANGE_S, MARGIN, emergency_left_s, without_replicas
 from heddle_operator.state.actions import AdoptPlan
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
@@ -52,14 +52,14 @@ def test_samples_that_no_micro_batch_can_take_are_no_plan():
     assert without_replicas(Plan(templates, placement), {"a"}, JOB.workload) is None
 
 
-def test_haste_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin():
+def test_an_emergency_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin():
     operator = FakeOperator(JOB, a_cluster(JOB, "a", "b"))
     operator.settle()
     cluster = operator.cluster
     live = cluster.records.all[-1]
 
     def left(is_planned):
-        return haste_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned)
+        return emergency_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned)
 
     assert left(True) == float("inf")
     cluster.drain("b", 120.0)
@@ -67,7 +67,7 @@ def test_haste_begins_when_a_change_and_its_search_no_longer_fit_with_a_margin()
     assert left(False) == pytest.approx(left(True) - MARGIN * JOB.spec.planner.budget_seconds)
 
 
-def test_an_evicted_pod_is_in_haste_like_a_node_with_a_notice():
+def test_an_evicted_pod_is_an_emergency_like_a_node_with_a_notice():
     operator = FakeOperator(JOB, a_cluster(JOB, "a", "b", "c"))
     operator.settle()
     cluster = operator.cluster
@@ -75,11 +75,11 @@ def test_an_evicted_pod_is_in_haste_like_a_node_with_a_notice():
     cluster.pods["tiny-b-0"] = replace(pod, deleting=True, leaving_at_s=cluster.now + 10.0)
     decision = operator.reconcile()
     (adopt,) = [action for action in decision.actions if isinstance(action, AdoptPlan)]
-    assert (adopt.plan.nodes, adopt.in_haste) == (("a", "c"), True)
+    assert (adopt.plan.nodes, adopt.is_emergency) == (("a", "c"), True)
     assert decision.message.endswith("node b hosts pod tiny-b-0, which must leave")
 
 
-def test_a_pod_that_was_long_in_starting_makes_no_haste():
+def test_a_pod_that_was_long_in_starting_makes_no_emergency():
     """A change measures from when its pods were there, for a drain starts none."""
     operator = FakeOperator(JOB, a_cluster(JOB, "a", "b"))
     operator.settle()
@@ -91,7 +91,7 @@ def test_a_pod_that_was_long_in_starting_makes_no_haste():
     live = cluster.records.all[-1]
     assert live.closed_s - live.adopted_s > 10 * (live.closed_s - live.seal.sealed_s)
     cluster.drain("b", 30.0)
-    left_s = haste_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, True)
+    left_s = emergency_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, True)
     assert left_s == pytest.approx(30 - MARGIN * (live.closed_s - live.seal.sealed_s))
 
 
@@ -157,7 +157,7 @@ def test_a_short_notice_waits_for_no_node_that_joined_just_before():
     assert story.left_s < 10
 
 
-def test_a_short_notice_makes_haste():
+def test_a_short_notice_makes_an_emergency():
     story = Story(30.0, start_s=60.0).run(120)
     assert story.lived[:2] == [("a", "b"), ("b",)]
     assert story.left_s < 10
