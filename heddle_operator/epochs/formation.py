@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.apis.wording import ended_with, joined
-from heddle_operator.epochs.gathering import gather, gathering_fault, give_way
+from heddle_operator.epochs.gathering import gather, gathering_fault, skip_late_nodes
 from heddle_operator.epochs.members import send_directive
 from heddle_operator.rules.candidates import leaving_nodes
 from heddle_operator.rules.failures import failures_of
@@ -58,13 +58,13 @@ def form_epoch(view: View, record: EpochRecord) -> Decision:
         gathered = gather(view, record)
         if any(isinstance(action, SealEpoch) for action in gathered.actions):
             return gathered
-        way = give_way(view, record)
-        if way is None:
+        skipped = skip_late_nodes(view, record)
+        if skipped is None:
             return gathered
-        if way.message:
-            return way
-        again = sooner(gathered.look_again_s, way.look_again_s)
-        return replace(gathered, actions=(*gathered.actions, *way.actions), look_again_s=again)
+        if skipped.message:
+            return skipped
+        again = sooner(gathered.look_again_s, skipped.look_again_s)
+        return replace(gathered, actions=(*gathered.actions, *skipped.actions), look_again_s=again)
     return _direct(view, record, record.seal)
 
 

@@ -157,7 +157,7 @@ def start_trouble(record: EpochRecord, observed: Observed) -> str:
     return found[0].sentence if found else ""
 
 
-def give_way(view: View, record: EpochRecord) -> Decision | None:
+def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
     """Give an epoch up that waits for pods without which the job could go on at once; else None.
 
     What is late joins later, as soon as it is ready: its pods stay.
