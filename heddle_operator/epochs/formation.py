@@ -19,9 +19,9 @@ from heddle_operator.state.actions import Action, CloseEpoch, SealEpoch
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord, Seal, StartFailure
 from heddle_operator.state.progress import (
-    hang,
     idle_s,
     progress_timeout_s,
+    stalled,
     unprepared,
     waits_for_a_leaver,
 )
@@ -118,7 +118,7 @@ def formation_fault(view: View, record: EpochRecord) -> str:
         if fault:
             return fault
     if switching:
-        return waits_for_a_leaver(observed, record, view.settings) or hang(
+        return waits_for_a_leaver(observed, record, view.settings) or stalled(
             observed, record, view.settings
         )
     if record.seal.store not in _stores(record.seal, observed):

@@ -88,7 +88,7 @@ def _await_halt(
     observed, situation = view.observed, view.situation
     names = sorted({holder.pod for holder in moving})
     given_up: tuple[Action, ...] = (
-        *_hang_event(live, situation),
+        *_stall_event(live, situation),
         *halt_survivors(live.epoch, names, str(situation.lost[0])),
         *_give_up(view.job, live, observed),
     )
@@ -108,8 +108,8 @@ def _await_halt(
     return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
 
 
-def _hang_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
-    if not where.hangs:
+def _stall_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
+    if not where.is_stalled:
         return ()
     words = where.lost[0].words
     return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", words),)

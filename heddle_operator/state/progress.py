@@ -63,7 +63,7 @@ def idle_s(seen: MemberView, since_s: float) -> float:
     return max(0.0, agent.heard_s - max(since_s, progressed_s))
 
 
-def hang(observed: Observed, record: EpochRecord, settings: Settings) -> str:
+def stalled(observed: Observed, record: EpochRecord, settings: Settings) -> str:
     """That no rank of an epoch gets on, and where they are; "" while any does."""
     rows = _moving_rows(observed, record)
     allowed_s = progress_timeout_s(record, settings)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import ended_with
 from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.progress import hang
+from heddle_operator.state.progress import stalled
 from heddle_operator.state.reachability import (
     is_doubtful,
     is_silent,
@@ -79,7 +79,7 @@ class Situation:
     outdated: tuple[Holder, ...] = ()
 
     @property
-    def hangs(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether no rank of the live epoch makes progress."""
         return any(loss.reason == "Stalled" for loss in self.lost)
 
@@ -128,12 +128,12 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
     lost = _lost(observed, live, pending, now, settings)
     switches = pending is not None and has_switch_begun(observed, pending.epoch)
-    hangs = hang(observed, live, settings) if live and not lost and not switches else ""
+    stall = stalled(observed, live, settings) if live and not lost and not switches else ""
     return Situation(
         live,
         pending,
         tuple(current),
-        lost or ((Lost("Stalled", hangs),) if hangs else ()),
+        lost or ((Lost("Stalled", stall),) if stall else ()),
         tuple(
             name for name in sorted(observed.agents) if is_doubtful(observed, name, now, settings)
         ),

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.state.progress import (
-    hang,
     not_finite_steps,
     progress_times,
     slow_ranks,
+    stalled,
 )
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView
@@ -65,16 +65,16 @@ def test_a_heartbeat_alone_is_no_progress():
 
 
 def test_an_epoch_hangs_when_none_of_its_ranks_makes_progress():
-    assert hang(*seen(59.0), LIMITS) == ""
-    said = hang(*seen(60.0, a={"waiting": True}), LIMITS)
+    assert stalled(*seen(59.0), LIMITS) == ""
+    said = stalled(*seen(60.0, a={"waiting": True}), LIMITS)
     assert said == (
         "no rank of epoch 1 has made progress for 60 s: the rank on GPU 0 of b (in part transfer)"
     )
 
 
 def test_long_steps_are_waited_for():
-    assert hang(*seen(399.0, step_s=20.0), LIMITS) == ""
-    assert hang(*seen(400.0, step_s=20.0), LIMITS)
+    assert stalled(*seen(399.0, step_s=20.0), LIMITS) == ""
+    assert stalled(*seen(400.0, step_s=20.0), LIMITS)
 
 
 def test_an_epoch_does_not_hang_while_one_rank_gets_on_or_a_loss_is_told_of():
@@ -82,15 +82,15 @@ def test_an_epoch_does_not_hang_while_one_rank_gets_on_or_a_loss_is_told_of():
     view = observed.agents["tiny-a-0"]
     moves = replace(view, progressed_s={0: view.heard_s - 1})
     agents = {**observed.agents, "tiny-a-0": moves}
-    assert hang(replace(observed, agents=agents), record, LIMITS) == ""
-    assert hang(*seen(100.0, a={"phase": "halted"}), LIMITS) == ""
-    assert hang(*seen(100.0, a={"phase": "done"}, b={"phase": "saving"}), LIMITS) == ""
+    assert stalled(replace(observed, agents=agents), record, LIMITS) == ""
+    assert stalled(*seen(100.0, a={"phase": "halted"}), LIMITS) == ""
+    assert stalled(*seen(100.0, a={"phase": "done"}, b={"phase": "saving"}), LIMITS) == ""
 
 
 def test_an_operator_that_was_held_up_takes_nobody_for_stuck():
     """Time that passed since the newest report counts for nothing."""
     observed, record = seen(1.0)
-    assert hang(observed, record, LIMITS) == ""
+    assert stalled(observed, record, LIMITS) == ""
 
 
 def test_who_is_waited_for_is_named_with_its_part():
