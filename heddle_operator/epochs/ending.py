@@ -103,13 +103,13 @@ def output_failure(observed: Observed) -> str:
     return ""
 
 
-def end_badly(live: EpochRecord, observed: Observed, where: Situation) -> Decision | None:
+def end_badly(live: EpochRecord, observed: Observed, situation: Situation) -> Decision | None:
     """The end of a job whose ranks halted with an error that no other plan avoids; else None."""
-    for holder in where.holders:
+    for holder in situation.holders:
         rank = holder.rank
         if rank.phase == "halted" and rank.error_kind == "numeric":
             return fail(live, "Diverged", f"{rank.error} (after step {rank.step})")
-    for failure in causes_of(where):
+    for failure in causes_of(situation):
         if comes_again(observed.epochs, failure):
             words = f"the same error came twice after step {failure.step}: {failure.sentence}"
             return fail(live, "DeterministicError", words)

@@ -106,12 +106,12 @@ def _late_node(view: View, record: EpochRecord) -> str:
     return ""
 
 
-def _absent_holders(record: EpochRecord, where: Situation) -> str:
+def _absent_holders(record: EpochRecord, situation: Situation) -> str:
     """A pod whose ranks train but cannot be asked: a change without them would lose their state."""
-    if record.reason in ("start", "loss") or where.live is None:
+    if record.reason in ("start", "loss") or situation.live is None:
         return ""
-    present = {(holder.pod, holder.rank.slot) for holder in where.holders}
-    return next((m.pod for m in where.live.ranked if (m.pod, m.slot) not in present), "")
+    present = {(holder.pod, holder.rank.slot) for holder in situation.holders}
+    return next((m.pod for m in situation.live.ranked if (m.pod, m.slot) not in present), "")
 
 
 def gathering_fault(view: View, record: EpochRecord) -> str:
@@ -204,16 +204,16 @@ def _lowers_holders(job: HeddleJob, waits: Plan, goes: Plan, observed: Observed)
     return held < min(wanted, kept)
 
 
-def _can_go(observed: Observed, where: Situation) -> set[str]:
+def _can_go(observed: Observed, situation: Situation) -> set[str]:
     """Nodes for which a change may be given up that waits for others.
 
     Those whose pods are ready; and beside a plan that trains, which loses nothing by it, those on
     which no pod was tried yet.
     """
-    hosts = where.live.hosts if where.live else frozenset()
+    hosts = situation.live.hosts if situation.live else frozenset()
     starting = starting_nodes(observed, hosts)
     ready = {pod.node for pod in observed.pods} - starting
-    if where.live is None:
+    if situation.live is None:
         return ready
     failed = {f.node for record in observed.epochs for f in record.start_failures}
     return ready | ({node.name for node in observed.nodes} - starting - failed)
@@ -231,14 +231,14 @@ def _is_ready(seen: MemberView) -> bool:
     return report.ready or seen.member.holds is not None
 
 
-def _follows_aborted(observed: Observed, pod: str, where: Situation) -> bool:
+def _follows_aborted(observed: Observed, pod: str, situation: Situation) -> bool:
     """Whether an agent must give up an epoch first; what ranks hold all the same is live."""
     report = report_of(observed, pod)
     record = observed.record(report.epoch) if report and report.epoch is not None else None
     return (
         record is not None
         and report is not None
-        and record != where.live
+        and record != situation.live
         and record.outcome == "aborted"
         and report.phase not in (None, "abort")
     )

@@ -108,14 +108,14 @@ def _await_halt(
     return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
 
 
-def _stall_event(live: EpochRecord, where: Situation) -> tuple[RecordEvent, ...]:
-    if not where.is_stalled:
+def _stall_event(live: EpochRecord, situation: Situation) -> tuple[RecordEvent, ...]:
+    if not situation.is_stalled:
         return ()
-    words = where.lost[0].words
+    words = situation.lost[0].words
     return (RecordEvent(f"hang-{live.epoch}", "ProgressDeadlineExceeded", words),)
 
 
-def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:
+def _gpu_events(situation: Situation) -> tuple[RecordEvent, ...]:
     return tuple(
         RecordEvent(
             f"gpu-{failure.epoch}-{node}-{gpu}",
@@ -123,7 +123,7 @@ def _gpu_events(where: Situation) -> tuple[RecordEvent, ...]:
             f"GPU {gpu} of node {node} failed and is left out for some time: {failure.sentence}",
             RelatedObject("Node", node),
         )
-        for failure in causes_of(where)
+        for failure in causes_of(situation)
         for node, gpu in failure.gpus
         if failure.kind == "device"
     )
@@ -174,11 +174,11 @@ def _halt_s(live: EpochRecord, observed: Observed, settings: Settings) -> float:
     return max(settings.halt_timeout_s, STEPS_TO_HALT * longest_s)
 
 
-def _start_over(live: EpochRecord, where: Situation, problem: str) -> Decision:
+def _start_over(live: EpochRecord, situation: Situation, problem: str) -> Decision:
     """No step was committed and the seed gives the same state again: begin anew with fresh pods."""
     actions: list[Action] = [
         DeletePod(pod, "the start failed")
-        for pod in sorted({holder.pod for holder in where.holders})
+        for pod in sorted({holder.pod for holder in situation.holders})
     ]
     if live.outcome != "aborted":
         actions.append(CloseEpoch(live.epoch, "aborted", problem))

@@ -27,9 +27,9 @@ from heddle_operator.state.snapshot import Observed
 ASK_AGAIN_S = 2.0  # a pod that was told to end, and has not: the word may have been lost
 
 
-def leaving_events(observed: Observed, where: Situation) -> tuple[RecordEvent, ...]:
+def leaving_events(observed: Observed, situation: Situation) -> tuple[RecordEvent, ...]:
     """One Event for each node of the live plan that got its notice, before what follows from it."""
-    live = where.live
+    live = situation.live
     if live is None or live.outcome != "live":
         return ()
     reasons = leaving_reasons(observed, live.hosts)
@@ -43,12 +43,12 @@ def leaving_events(observed: Observed, where: Situation) -> tuple[RecordEvent, .
     )
 
 
-def failed_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+def failed_pods(observed: Observed, situation: Situation) -> tuple[DeletePod, ...]:
     """Pods that ended by themselves; their names are needed again.
 
     After a loss they stay until it is clear that the job goes on: if not, their logs tell why.
     """
-    if where.lost and where.pending is None:
+    if situation.lost and situation.pending is None:
         return ()
     return tuple(
         DeletePod(pod.name, "it failed")

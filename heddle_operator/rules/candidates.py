@@ -181,9 +181,9 @@ def _limited(node: ObservedNode, most: int) -> ObservedNode:
     return replace(node, gpus=gpus, lent=min(node.lent, most - gpus))
 
 
-def _used(where: Situation) -> tuple[frozenset[str], frozenset[str]]:
+def _used(situation: Situation) -> tuple[frozenset[str], frozenset[str]]:
     """Nodes and pods of the live plan."""
-    live = where.live
+    live = situation.live
     return (frozenset(live.plan.nodes), live.hosts) if live else (frozenset(), frozenset())
 
 

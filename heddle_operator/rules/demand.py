@@ -176,7 +176,7 @@ def _speeds_planned(record: EpochRecord) -> dict[str, float]:
     return {gpu_type: 1 / faster_median(row) for gpu_type, row in rows.items()}
 
 
-def _held(observed: Observed, where: Situation) -> tuple[tuple[str, int], ...]:
+def _held(observed: Observed, situation: Situation) -> tuple[tuple[str, int], ...]:
     """Pods by node in GPU order, then what a pending plan wants beside them."""
     pods = [
         (pod.node, pod.gpus)
@@ -186,6 +186,6 @@ def _held(observed: Observed, where: Situation) -> tuple[tuple[str, int], ...]:
     held = Counter[str]()
     for node, gpus in pods:
         held[node] += gpus
-    reached = where.pending.plan.gpus_reached if where.pending else {}
+    reached = situation.pending.plan.gpus_reached if situation.pending else {}
     missing = [(node, gpus - held[node]) for node, gpus in sorted(reached.items())]
     return (*pods, *((node, gpus) for node, gpus in missing if gpus > 0))

@@ -53,12 +53,13 @@ class LeftOut:
     gpus: int = 0
 
 
-def causes_of(where: Situation) -> tuple[Failure, ...]:
+def causes_of(situation: Situation) -> tuple[Failure, ...]:
     """Errors with which ranks of the live epoch halted; that a peer was lost is none."""
-    node_of = {(m.pod, m.slot): (m.node, m.gpu) for m in (where.live.ranked if where.live else ())}
+    ranked = situation.live.ranked if situation.live else ()
+    node_of = {(m.pod, m.slot): (m.node, m.gpu) for m in ranked}
     rows = [
         (node_of[holder.pod, holder.rank.slot], holder.rank)
-        for holder in where.holders
+        for holder in situation.holders
         if holder.rank.phase == "halted" and (holder.pod, holder.rank.slot) in node_of
     ]
     told = [(place, rank) for place, rank in rows if _is(rank, _OF_AN_EPOCH)]

@@ -50,11 +50,11 @@ def needed_holders(view: View, record: EpochRecord) -> tuple[Holder, ...]:
     return situation.holders if problem else inside
 
 
-def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]:
+def outdated_pods(observed: Observed, situation: Situation) -> tuple[DeletePod, ...]:
     """Pods whose ranks hold only what the others are past; a live rank keeps its pod."""
-    hosting = where.live.hosts if where.live else frozenset()
-    holding = {holder.pod for holder in where.holders}
-    names = sorted({holder.pod for holder in where.outdated} - hosting - holding)
+    hosting = situation.live.hosts if situation.live else frozenset()
+    holding = {holder.pod for holder in situation.holders}
+    names = sorted({holder.pod for holder in situation.outdated} - hosting - holding)
     pods = [observed.pod(name) for name in names]
     return tuple(
         DeletePod(pod.name, "its ranks hold the state of a past epoch")
@@ -63,8 +63,8 @@ def outdated_pods(observed: Observed, where: Situation) -> tuple[DeletePod, ...]
     )
 
 
-def _since_live(observed: Observed, where: Situation) -> list[EpochRecord]:
-    after = where.live.epoch if where.live else 0
+def _since_live(observed: Observed, situation: Situation) -> list[EpochRecord]:
+    after = situation.live.epoch if situation.live else 0
     return [record for record in observed.epochs if record.epoch > after]
 
 

@@ -43,7 +43,7 @@ class Evictions:
         seen, operator = self._cluster.snapshot(), self._operator
         now = self._cluster.now
         where = situation(seen, now, operator.settings)
-        return drain_of(view_of(operator.job, seen, now, where=where))
+        return drain_of(view_of(operator.job, seen, now, situation=where))
 
     def allowed(self) -> list[str]:
         """Pods that would be evicted if anybody asked now."""

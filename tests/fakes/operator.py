@@ -85,12 +85,12 @@ def view_of(
     job: HeddleJob,
     observed: Observed,
     now: float = 0.0,
-    where: Situation | None = None,
+    situation: Situation | None = None,
     settings: Settings = DEFAULTS,
 ) -> View:
-    """A look at a picture; `where`: the situation, where a test makes its own."""
+    """A look at a picture; `situation` replaces the one that the picture shows."""
     view = View.of(job, observed, now, settings)
-    return view if where is None else replace(view, situation=where)
+    return view if situation is None else replace(view, situation=situation)
 
 
 def a_job(**elastic: object) -> HeddleJob:

@@ -80,7 +80,7 @@ class Trial:
         """Of the nodes, as plans count on them."""
         where = situation(self.seen, self.cluster.now, Settings())
         nodes = usable_nodes(
-            view_of(self.job, self.seen, self.cluster.now, where=where), frozenset()
+            view_of(self.job, self.seen, self.cluster.now, situation=where), frozenset()
         ).nodes
         return {node.name: node.speed_factor for node in nodes}
 

@@ -26,7 +26,7 @@ def a_slow_node(speed):
 def test_a_slow_node_is_slow_in_the_composition_that_a_plan_is_asked_for():
     job, cluster, seen = a_slow_node(0.5)
     where = situation(seen, cluster.now, Settings())
-    found = usable_nodes(view_of(job, seen, cluster.now, where=where), frozenset())
+    found = usable_nodes(view_of(job, seen, cluster.now, situation=where), frozenset())
     assert {node.name: node.speed_factor for node in found.nodes} == {"a": 1.0, "b": 1.0, "c": 0.5}
 
 

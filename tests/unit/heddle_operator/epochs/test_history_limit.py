@@ -51,7 +51,9 @@ def pruned(records, view, kept=2, job=JOB):
     settings = Settings(epochs_kept=kept)
     observed = Observed(pods=(POD,), epochs=tuple(records), agents={POD.name: view} if view else {})
     actions = prune_epochs(
-        view_of(job, observed, 100.0, where=situation(observed, 100.0, settings), settings=settings)
+        view_of(
+            job, observed, 100.0, situation=situation(observed, 100.0, settings), settings=settings
+        )
     )
     assert all(isinstance(action, PruneEpoch) for action in actions)
     return [action.epoch for action in actions]

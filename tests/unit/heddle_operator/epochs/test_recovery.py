@@ -46,7 +46,7 @@ def silent(observed, node, now, since_s):
 
 def recovered(job, observed, now):
     where = situation(observed, now, LIMITS)
-    return recover(view_of(job, observed, now, where=where, settings=LIMITS), where.live)
+    return recover(view_of(job, observed, now, situation=where, settings=LIMITS), where.live)
 
 
 def test_once_all_have_halted_the_loss_is_told_and_a_plan_is_searched_for_what_is_left():

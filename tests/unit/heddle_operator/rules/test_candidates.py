@@ -37,7 +37,7 @@ def on(plan):
 def usable(nodes, live=None, now=100.0, **elastic):
     observed = Observed(nodes=tuple(nodes))
     found = usable_nodes(
-        view_of(a_job(**elastic), observed, now, where=on(live)), leaving_nodes(observed)
+        view_of(a_job(**elastic), observed, now, situation=on(live)), leaving_nodes(observed)
     )
     return {node.name: node.gpus for node in found.nodes}
 
@@ -54,7 +54,7 @@ def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting,
         pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
         unusable=(("a", "is cordoned"),),
     )
-    found = usable_nodes(view_of(a_job(), observed, 100.0, where=on(None)), frozenset())
+    found = usable_nodes(view_of(a_job(), observed, 100.0, situation=on(None)), frozenset())
     assert {node.name: node.gpus for node in found.nodes} == expected
 
 
@@ -88,7 +88,7 @@ def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
 def test_a_plan_counts_on_the_speed_that_is_stated_and_measured(stated, measured, planned):
     node = ObservedNode("a", "demo-fast", 1, speed_factor=stated, measured_speed=measured)
     found = usable_nodes(
-        view_of(a_job(), Observed(nodes=(node,)), 100.0, where=on(None)), frozenset()
+        view_of(a_job(), Observed(nodes=(node,)), 100.0, situation=on(None)), frozenset()
     )
     assert [n.speed_factor for n in found.nodes] == [planned]
 
@@ -102,7 +102,7 @@ def beside_a_cold_node():
     live = operator.cluster.records.all[-1].plan
     observed = operator.cluster.snapshot()
     left = usable_nodes(
-        view_of(a_job(), observed, operator.cluster.now, where=on(live)), frozenset({"b"})
+        view_of(a_job(), observed, operator.cluster.now, situation=on(live)), frozenset({"b"})
     )
     assert [node.name for node in left.nodes] == ["a", "c"]
     return observed, live, left
@@ -139,7 +139,7 @@ def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
     nodes = tuple(ObservedNode(name, "demo-fast", 2) for name in "abz")
     pods = (ObservedPod("p", "z", 0, 1, "running"),) if live else ()
     observed = Observed(nodes=nodes, pods=pods, headroom=headroom)
-    found = usable_nodes(view_of(a_job(), observed, 100.0, where=on(live)), frozenset())
+    found = usable_nodes(view_of(a_job(), observed, 100.0, situation=on(live)), frozenset())
     assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
     assert set(expected) == {node.name for node in found.nodes}
 

@@ -27,7 +27,9 @@ SEEN = Observed(
 
 
 def demand(seen=SEEN, **elastic):
-    return demand_of(view_of(a_job(**elastic), seen, 10.0, where=situation(seen, 10.0, Settings())))
+    return demand_of(
+        view_of(a_job(**elastic), seen, 10.0, situation=situation(seen, 10.0, Settings()))
+    )
 
 
 def record(gpus, epoch=1, step_s=1.0, outcome="live"):

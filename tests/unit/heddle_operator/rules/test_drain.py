@@ -26,7 +26,7 @@ def drain(operator, **changes):
     observed = replace(operator.cluster.snapshot(), **changes)
     now = operator.cluster.now
     return drain_of(
-        view_of(operator.job, observed, now, where=situation(observed, now, Settings()))
+        view_of(operator.job, observed, now, situation=situation(observed, now, Settings()))
     )
 
 
@@ -114,10 +114,12 @@ def test_nothing_is_asked_ahead_while_no_plan_trains(state):
     operator.cluster.cordon("b")
     observed, now = operator.cluster.snapshot(), operator.cluster.now
     where = situation(observed, now, Settings())
-    assert len(request_drain_plan(view_of(operator.job, observed, now, where=where))) == 1
+    assert len(request_drain_plan(view_of(operator.job, observed, now, situation=where))) == 1
     changed = {"lost": {"lost": ("rank 0 ended",)}, "starting": {"live": None}}[state]
     assert (
-        request_drain_plan(view_of(operator.job, observed, now, where=replace(where, **changed)))
+        request_drain_plan(
+            view_of(operator.job, observed, now, situation=replace(where, **changed))
+        )
         == ()
     )
 

@@ -113,12 +113,12 @@ def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
     assert cluster.records.all[-1].plan.nodes == ("a",)
     observed, now = cluster.snapshot(), cluster.now
     record = observed.epochs[-1]
-    left = failed_gpus(view_of(a_job(), observed, now, where=read(cluster)))
+    left = failed_gpus(view_of(a_job(), observed, now, situation=read(cluster)))
     assert left == {("b", 0): pytest.approx(record.adopted_s + GPU_PAUSE_S - now)}
-    assert failed_gpus(view_of(a_job(), observed, now + GPU_PAUSE_S, where=read(cluster))) == {}
+    assert failed_gpus(view_of(a_job(), observed, now + GPU_PAUSE_S, situation=read(cluster))) == {}
     again = replace(BROKEN, epoch=9)
     twice = replace(observed, epochs=(*observed.epochs, replace(record, epoch=10, cause=(again,))))
-    left = failed_gpus(view_of(a_job(), twice, now, where=read(cluster)))
+    left = failed_gpus(view_of(a_job(), twice, now, situation=read(cluster)))
     assert left == {("b", 0): pytest.approx(record.adopted_s + 2 * GPU_PAUSE_S - now)}
 
 
@@ -128,7 +128,10 @@ def test_a_gpu_on_which_the_old_plan_trains_is_not_left_out():
     cluster.add_node("c")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
     assert cluster.records.all[-1].failures
-    assert failed_gpus(view_of(a_job(), cluster.snapshot(), cluster.now, where=read(cluster))) == {}
+    assert (
+        failed_gpus(view_of(a_job(), cluster.snapshot(), cluster.now, situation=read(cluster)))
+        == {}
+    )
 
 
 def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoch():

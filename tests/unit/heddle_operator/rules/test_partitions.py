@@ -42,7 +42,7 @@ def left(attempts, **options):
     where = situation(observed, now, Settings())
     return {
         node.name
-        for node in without_partitioned(view_of(job, observed, 0.0, where=where), BOTH).nodes
+        for node in without_partitioned(view_of(job, observed, 0.0, situation=where), BOTH).nodes
     }
 
 
@@ -60,7 +60,7 @@ def test_an_attempt_that_failed_with_its_node_is_no_separation():
     job, observed, now = halted("a", "b", attempts=1)
     gone = replace(observed, pods=observed.pods[1:])
     where = situation(gone, now, Settings())
-    assert without_partitioned(view_of(job, gone, 0.0, where=where), BOTH) == BOTH
+    assert without_partitioned(view_of(job, gone, 0.0, situation=where), BOTH) == BOTH
 
 
 def test_who_was_left_out_takes_no_part_in_the_recovery():
@@ -69,11 +69,11 @@ def test_who_was_left_out_takes_no_part_in_the_recovery():
     record = replace(
         observed.epochs[-1], composition=BOTH.without(["a"]), outcome="open", seal=None
     )
-    assert [h.node for h in needed_holders(view_of(job, observed, 0.0, where=where), record)] == [
-        "b"
-    ]
+    assert [
+        h.node for h in needed_holders(view_of(job, observed, 0.0, situation=where), record)
+    ] == ["b"]
     join = replace(record, reason="join")
-    assert [h.node for h in needed_holders(view_of(job, observed, 0.0, where=where), join)] == [
+    assert [h.node for h in needed_holders(view_of(job, observed, 0.0, situation=where), join)] == [
         "a",
         "b",
     ]
@@ -114,4 +114,4 @@ def test_an_attempt_whose_error_is_known_is_no_separation():
     failed = replace(observed.epochs[-1], failures=(failure,))
     observed = replace(observed, epochs=(*observed.epochs[:-1], failed))
     where = situation(observed, now, Settings())
-    assert without_partitioned(view_of(job, observed, 0.0, where=where), BOTH) == BOTH
+    assert without_partitioned(view_of(job, observed, 0.0, situation=where), BOTH) == BOTH
