@@ -35,7 +35,7 @@ from heddle_operator.apis.heddlejob import (
     priced_types,
 )
 from heddle_operator.inventory.filters import refusal_of
-from heddle_operator.kube.odd_objects import UNREADABLE, what_is_wrong
+from heddle_operator.kube.malformed_objects import UNREADABLE, what_is_wrong
 from heddle_operator.resources.epoch_config_map import record_of_body
 from heddle_operator.resources.pods import WorkerDefaults, pod_body
 from heddle_operator.resources.template_rules import check_allowed

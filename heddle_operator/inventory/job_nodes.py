@@ -28,7 +28,7 @@ Allocations = tuple[GpuAllocation, ...]
 
 
 class Reader(Protocol):
-    """Reads an object that anybody may have forged; see `OddObjects`."""
+    """Reads an object that anybody may have forged; see `MalformedObjects`."""
 
     def __call__(self, body: Mapping[str, Any], view: Callable[[], T], /) -> T | None:
         """Result of `view` on the object; None if it is unreadable."""

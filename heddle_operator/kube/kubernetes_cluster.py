@@ -30,11 +30,11 @@ from heddle_operator.inventory.pods import view_pod
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
+from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.namespace_rules import NamespaceRules
-from heddle_operator.kube.odd_objects import OddObjects
 from heddle_operator.kube.paths import joined
 from heddle_operator.kube.plan_reference import PlanReference
-from heddle_operator.kube.pod_words import PodWords, waits_silently
+from heddle_operator.kube.pod_events import PodEvents, waits_silently
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.epoch_config_map import (
@@ -106,9 +106,9 @@ class KubeCluster:
         mine = job.metadata.namespace, job.metadata.uid
         self._refusals: dict[str, RefusedPod] = {}
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
-        self._words = PodWords(api, job.metadata.namespace)
-        self._odd = OddObjects()
-        self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._odd.read)
+        self._pod_events = PodEvents(api, job.metadata.namespace)
+        self._malformed = MalformedObjects()
+        self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._malformed.read)
         # Where a change may concern many jobs, each looks at a moment of its own.
         self._moment_s = MOMENTS_S * zlib.crc32(job.metadata.uid.encode()) / 2**32
         cache.followers.add(self)
@@ -182,7 +182,9 @@ class KubeCluster:
         for body in self._own("Pod"):
             node = self._cache.nodes.get(_node_of(body))
             ready = node is not None and is_ready(node)
-            pod = self._odd.read(body, partial(view_pod, body, ready, now_wall_s, self._offset_s))
+            pod = self._malformed.read(
+                body, partial(view_pod, body, ready, now_wall_s, self._offset_s)
+            )
             if pod is not None:
                 by_node.setdefault(pod.node, []).append(body)
                 found.append(pod)
@@ -203,12 +205,12 @@ class KubeCluster:
             for pod in pods
             if pod.phase == "pending" and not pod.problem and waits_silently(bodies[pod.name])
         }
-        self._words.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
+        self._pod_events.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
         found = []
         for pod in pods:
             words = None
             if pod.name in silent:
-                words = await self._words.of(silent[pod.name], self._now_wall_s)
+                words = await self._pod_events.of(silent[pod.name], self._now_wall_s)
             found.append(replace(pod, cause=words[0], problem=words[1]) if words else pod)
         return tuple(found)
 
@@ -227,7 +229,7 @@ class KubeCluster:
         found, kept = [], {}
         for body in self._own("ConfigMap"):
             key = (body["metadata"]["uid"], body["metadata"]["resourceVersion"])
-            record = self._records.get(key) or self._odd.read(
+            record = self._records.get(key) or self._malformed.read(
                 body, partial(record_of_body, body, self._offset_s)
             )
             if record is not None:
@@ -241,7 +243,7 @@ class KubeCluster:
         for _, body in reversed(self._epochs()):
             text = body["data"].get(WORKERS, "")
             read = partial(workers_of_json, text, self._defaults, self._token)
-            found = self._odd.read(body, read) if text else None
+            found = self._malformed.read(body, read) if text else None
             if found is not None:
                 return found
         return self._defaults

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from heddle_operator.kube.client import ApiRefused, KubeApi
-from heddle_operator.kube.odd_objects import OddObjects
+from heddle_operator.kube.malformed_objects import MalformedObjects
 
 LOG = logging.getLogger(__name__)
 PAGE = "500"  # objects of a page of a list; what client-go asks for
@@ -85,7 +85,7 @@ class Reflector:
         self._heard_s = time.monotonic()
         self._is_denied = False
         self._again = asyncio.Event()
-        self._odd = OddObjects()
+        self._malformed = MalformedObjects()
 
     def __str__(self) -> str:
         return str(self._collection)
@@ -188,10 +188,10 @@ class Reflector:
                 raise ApiRefused(int(body.get("code") or 0), str(body.get("message")))
             self._version = body["metadata"]["resourceVersion"]
             if event["type"] == "DELETED":
-                self._odd.read(body, partial(self._sink.drop, body))
+                self._malformed.read(body, partial(self._sink.drop, body))
             elif event["type"] != "BOOKMARK":
                 self._put(body)
         self._heard_s = time.monotonic()
 
     def _put(self, body: Mapping[str, Any]) -> None:
-        self._odd.read(body, partial(self._sink.put, body))
+        self._malformed.read(body, partial(self._sink.put, body))

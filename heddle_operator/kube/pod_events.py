@@ -24,18 +24,18 @@ _CAUSES: Mapping[str, StartCause] = {
     "FailedAttachVolume": "volume",
     "FailedMapVolume": "volume",
 }
-Words = tuple[StartCause, str]
+Obstacle = tuple[StartCause, str]
 
 
-class PodWords:
+class PodEvents:
     """The newest words on each pod, by uid."""
 
     def __init__(self, api: KubeApi, namespace: str) -> None:
         self._api = api
         self._path = joined("/api/v1/namespaces", namespace, "events")
-        self._asked: dict[str, tuple[float, Words | None]] = {}
+        self._asked: dict[str, tuple[float, Obstacle | None]] = {}
 
-    async def of(self, pod: Mapping[str, Any], now_wall_s: float) -> Words | None:
+    async def of(self, pod: Mapping[str, Any], now_wall_s: float) -> Obstacle | None:
         """Obstacle of a pending pod, by its Events; None if they say nothing."""
         uid = pod["metadata"]["uid"]
         first_s = wall_s(pod["metadata"]["creationTimestamp"])
@@ -48,7 +48,7 @@ class PodWords:
         except ApiRefused:
             words = None
         else:
-            words = newest_words(listed.get("items") or (), now_wall_s)
+            words = newest_event(listed.get("items") or (), now_wall_s)
         self._asked[uid] = (now_wall_s, words)
         return words
 
@@ -66,7 +66,7 @@ def waits_silently(pod: Mapping[str, Any]) -> bool:
     return conditions.get("PodReadyToStartContainers") != "True"
 
 
-def newest_words(events: Any, now_wall_s: float) -> Words | None:
+def newest_event(events: Any, now_wall_s: float) -> Obstacle | None:
     """The newest Event of a known reason, if it is fresh: its kind of cause and its words."""
     rows = [(_time_s(event), event) for event in events if event.get("reason") in _CAUSES]
     fresh = [row for row in rows if now_wall_s - row[0] < FRESH_S]

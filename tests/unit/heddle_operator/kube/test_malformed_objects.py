@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from heddle_operator.kube.odd_objects import OddObjects
+from heddle_operator.kube.malformed_objects import MalformedObjects
 from planner.errors import InvalidPlan
 
 BODY = {"kind": "Pod", "metadata": {"namespace": "ns", "name": "odd", "uid": "1"}}
@@ -19,14 +19,14 @@ def test_it_is_left_out_and_said_once(error, caplog):
     def view():
         raise error
 
-    odd = OddObjects()
+    malformed = MalformedObjects()
     with caplog.at_level(logging.WARNING):
-        assert odd.read(BODY, view) is None
-        assert odd.read(BODY, view) is None
+        assert malformed.read(BODY, view) is None
+        assert malformed.read(BODY, view) is None
     (said,) = caplog.messages
     assert said.startswith(f"Pod ns/odd is left out, it cannot be read: {type(error).__name__}")
     assert "\n" not in said
 
 
 def test_what_can_be_read_is_read():
-    assert OddObjects().read(BODY, lambda: 7) == 7
+    assert MalformedObjects().read(BODY, lambda: 7) == 7

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.pod_words import PodWords, newest_words, waits_silently
+from heddle_operator.kube.pod_events import PodEvents, newest_event, waits_silently
 from tests.fakes.api_server import an_api_server
 
 BORN_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -26,11 +26,11 @@ def event(reason, second, message="first\nno such plugin", **more):
 def test_the_newest_fresh_event_of_a_known_reason_speaks():
     rows = [event("FailedMount", 1), event("FailedCreatePodSandBox", 5), event("Unknown", 9)]
     words = ("sandbox", "FailedCreatePodSandBox: no such plugin")
-    assert newest_words(rows, BORN_S + 10) == words
-    assert newest_words(rows, BORN_S + 65) is None
-    assert newest_words([], BORN_S) is None
+    assert newest_event(rows, BORN_S + 10) == words
+    assert newest_event(rows, BORN_S + 65) is None
+    assert newest_event([], BORN_S) is None
     series = {"lastObservedTime": "2026-01-01T00:00:59Z"}
-    assert newest_words([event("FailedMount", 1, series=series)], BORN_S + 65) == (
+    assert newest_event([event("FailedMount", 1, series=series)], BORN_S + 65) == (
         *("volume",),
         "FailedMount: no such plugin",
     )
@@ -58,14 +58,14 @@ def test_events_are_asked_for_after_a_while_and_seldom(tmp_path):
     async def main():
         async with an_api_server() as server, await connect(server.kubeconfig(tmp_path)) as api:
             await server.put("/api/v1/namespaces/ns/events/e", event("FailedCreatePodSandBox", 1))
-            words = PodWords(api, "ns")
-            assert await words.of(POD, BORN_S + 2.9) is None
+            events = PodEvents(api, "ns")
+            assert await events.of(POD, BORN_S + 2.9) is None
             assert server.requests == []
             said = ("sandbox", "FailedCreatePodSandBox: no such plugin")
-            assert await words.of(POD, BORN_S + 3) == said
-            assert await words.of(POD, BORN_S + 5) == said
+            assert await events.of(POD, BORN_S + 3) == said
+            assert await events.of(POD, BORN_S + 5) == said
             assert len(server.requests) == 1
-            words.keep_only(frozenset())
-            assert await words.of(POD, BORN_S + 2) is None
+            events.keep_only(frozenset())
+            assert await events.of(POD, BORN_S + 2) is None
 
     asyncio.run(asyncio.wait_for(main(), 20))

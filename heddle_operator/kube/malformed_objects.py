@@ -22,7 +22,7 @@ UNREADABLE = (
 T = TypeVar("T")
 
 
-class OddObjects:
+class MalformedObjects:
     """Reads objects, and remembers which ones it has complained of."""
 
     def __init__(self) -> None:
