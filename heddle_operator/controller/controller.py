@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from heddle_operator.controller.acceptance import stub_of
+from heddle_operator.controller.effective_spec import stub_of
 from heddle_operator.controller.job_controller import JobController
 from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused

@@ -16,12 +16,12 @@ from typing import Any
 
 from heddle_operator.apis.errors import InvalidJob, NameTaken, NewerRecord
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.controller import acceptance
-from heddle_operator.controller.acceptance import (
-    Terms,
+from heddle_operator.controller import effective_spec
+from heddle_operator.controller.effective_spec import (
+    EffectiveSpec,
     accepted,
     ended_wall_s,
-    held_terms,
+    spec_while_refused,
     stub_of,
     ttl_in,
 )
@@ -113,13 +113,13 @@ class JobController:
 
     async def _begin(self) -> JobWork | None:
         await self._context.turns.wait()
-        terms = await self._terms()
-        if terms is None:
+        effective = await self._effective_spec()
+        if effective is None:
             return None
         await self._wait_for_known_records()
-        objects = JobObjects(terms.job, self._context.api, self._context.identity)
+        objects = JobObjects(effective.job, self._context.api, self._context.identity)
         return JobWork(
-            terms,
+            effective,
             await self._token(objects),
             objects,
             self._context,
@@ -129,31 +129,33 @@ class JobController:
             lambda event: self._emit(objects, event),
         )
 
-    async def _terms(self) -> Terms | None:
-        """What the job is followed by; None if by nothing, which its status then says."""
+    async def _effective_spec(self) -> EffectiveSpec | None:
+        """The spec by which the job is followed; None, and its status says so, if there is none."""
         config = None
         try:
             config = await self._config()
             self.accepted = accepted(
                 self._body, config, self._context.defaults, self._context.settings.prices
             )
-            return Terms(self.accepted)
+            return EffectiveSpec(self.accepted)
         except HeddleError as error:
             refusal = str(error)
         if self._has_ended:
             LOG.warning("it has ended, and its spec is refused: %s", refusal)
             await self._expire(JobObjects(stub_of(self._body), self._context.api), Observed())
             return None
-        terms = None
+        effective = None
         if self._trains:
             defaults = self._context.defaults
             prices = self._context.settings.prices
-            terms = held_terms(self._body, config, defaults, prices, self.accepted, refusal)
-        if terms is None:
+            effective = spec_while_refused(
+                self._body, config, defaults, prices, self.accepted, refusal
+            )
+        if effective is None:
             await self._refuse(refusal)
         else:
-            LOG.warning("it trains, and its spec is refused: %s", terms.refusal)
-        return terms
+            LOG.warning("it trains, and its spec is refused: %s", effective.refusal)
+        return effective
 
     async def _config(self) -> Mapping[str, Any] | None:
         """The config.json that the job names, once it is there; until then the job says so.
@@ -178,15 +180,15 @@ class JobController:
 
     @property
     def _trains(self) -> bool:
-        return acceptance.trains(self._outcomes, self._status)
+        return effective_spec.trains(self._outcomes, self._status)
 
     @property
     def _has_ended(self) -> bool:
-        return acceptance.has_ended(self._outcomes, self._status)
+        return effective_spec.has_ended(self._outcomes, self._status)
 
     @property
     def _outcomes(self) -> tuple[Outcome, ...]:
-        return acceptance.outcomes_of(self._own("ConfigMap"))
+        return effective_spec.outcomes_of(self._own("ConfigMap"))
 
     async def _wait_for_known_records(self) -> None:
         """Wait until no record is there that only a newer operator reads; the job says so."""
@@ -221,8 +223,8 @@ class JobController:
             await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, work: JobWork) -> None:
-        terms, reconciler, objects = work.terms, work.reconciler, work.objects
-        job, refusal = terms.job, terms.refusal
+        effective, reconciler, objects = work.effective, work.reconciler, work.objects
+        job, refusal = effective.job, effective.refusal
         pace = Pace(LOOK_PAUSE_S, LOOK_BURST)
         emitted: Recent[str] = Recent()
         if refusal:
@@ -246,7 +248,7 @@ class JobController:
             try:
                 pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
                 await objects.write_budgets(pods, drain)
-                wait_s = await self._write(terms, objects, decision, view, drain)
+                wait_s = await self._write(effective, objects, decision, view, drain)
                 again = sooner(again, wait_s)
                 if nothing_is_left(decision, view.observed):
                     await objects.delete_budgets()
@@ -278,16 +280,17 @@ class JobController:
 
     async def _write(
         self,
-        terms: Terms,
+        effective: EffectiveSpec,
         objects: JobObjects,
         decision: Decision,
         view: View,
         drain: Drain,
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
-        job, ended = terms.job, decision.phase in ("Complete", "Failed")
+        job, ended = effective.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, view.observed)
-        status = status_of(view, decision, holders, drain, self._status, now_text(), terms.refusal)
+        refusal = effective.refusal
+        status = status_of(view, decision, holders, drain, self._status, now_text(), refusal)
         self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
         wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from heddle_operator.controller.acceptance import Terms, gpu_types_of
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.arbiter import PriorityArbiter
+from heddle_operator.controller.effective_spec import EffectiveSpec, gpu_types_of
 from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
 from heddle_operator.controller.planner_pool import PlannerPool
@@ -64,7 +64,7 @@ class JobWork:
     """The parts of one job that remember something.
 
     Args:
-        terms: that the job is followed by.
+        effective: the spec by which the job is followed.
         token: of the job.
         objects: that the job owns beside its pods and records.
         context: what all jobs share.
@@ -76,7 +76,7 @@ class JobWork:
 
     def __init__(
         self,
-        terms: Terms,
+        effective: EffectiveSpec,
         token: str,
         objects: JobObjects,
         context: ControllerContext,
@@ -85,8 +85,8 @@ class JobWork:
         stalls_s: Callable[[], tuple[float, ...]],
         on_event: Callable[[RecordEvent], None],
     ) -> None:
-        job = terms.job
-        self.terms = terms
+        job = effective.job
+        self.effective = effective
         self.objects = objects
         self._agents = Agents(
             token,
@@ -112,8 +112,8 @@ class JobWork:
             token,
             context.arbiter.jobs,
         )
-        if terms.no_pods:
-            cluster = HeldPods(cluster, terms.no_pods, trigger)
+        if effective.no_pods:
+            cluster = HeldPods(cluster, effective.no_pods, trigger)
         self.reconciler = Reconciler(
             with_data_folder(job),
             cluster,

@@ -8,13 +8,13 @@ import dataclasses
 import pytest
 
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.controller.acceptance import (
+from heddle_operator.controller.effective_spec import (
     accepted,
     ended_wall_s,
     gpu_types_of,
     has_ended,
-    held_terms,
     outcomes_of,
+    spec_while_refused,
     stub_of,
     trains,
     ttl_in,
@@ -39,17 +39,17 @@ def a_body(**spec):
 def held(body, before=None):
     with pytest.raises(HeddleError) as refused:
         accepted(body, None, DEFAULTS, {})
-    return held_terms(body, None, DEFAULTS, {}, before, str(refused.value))
+    return spec_while_refused(body, None, DEFAULTS, {}, before, str(refused.value))
 
 
 def test_the_spec_that_was_accepted_last_holds_whole():
     before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS, {})
-    terms = held(a_body(steps="many"), before)
-    assert terms.job.spec == before.spec
-    assert terms.job.metadata.generation == 4
-    assert "steps" in terms.refusal
-    assert "the spec that was accepted before holds" in terms.refusal
-    assert terms.no_pods == ""
+    effective = held(a_body(steps="many"), before)
+    assert effective.job.spec == before.spec
+    assert effective.job.metadata.generation == 4
+    assert "steps" in effective.refusal
+    assert "the spec that was accepted before holds" in effective.refusal
+    assert effective.no_pods == ""
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_the_spec_that_was_accepted_last_holds_whole():
     ],
 )
 def test_after_a_restart_the_job_goes_on_without_what_is_wrong_and_moves_for_losses_only(wrong):
-    terms = held(a_body(**wrong))
-    assert terms.job.spec.elastic.mode == "Recommend"
-    assert terms.job.training == accepted(a_body(), None, DEFAULTS, {}).training
-    assert terms.refusal.endswith("goes on without it and moves only where it loses GPUs")
-    assert terms.no_pods == ""
+    effective = held(a_body(**wrong))
+    assert effective.job.spec.elastic.mode == "Recommend"
+    assert effective.job.training == accepted(a_body(), None, DEFAULTS, {}).training
+    assert effective.refusal.endswith("goes on without it and moves only where it loses GPUs")
+    assert effective.no_pods == ""
 
 
 @pytest.mark.parametrize("wrong", [{"steps": 0}, {"training": {"globalBatch": 8, "seed": "x"}}])
@@ -77,18 +77,18 @@ def test_what_the_training_depends_on_is_never_guessed(wrong):
 
 def test_of_a_template_that_is_refused_no_pod_is_made_and_its_nodes_still_count():
     template = {"spec": {"volumes": [HOST], "tolerations": [TOLERATION]}}
-    terms = held(a_body(worker={"template": template}))
-    assert "hostPath" in terms.no_pods
-    assert terms.job.spec.worker.template["spec"]["tolerations"] == [TOLERATION]
-    assert terms.job.spec.elastic.mode == "Auto"
+    effective = held(a_body(worker={"template": template}))
+    assert "hostPath" in effective.no_pods
+    assert effective.job.spec.worker.template["spec"]["tolerations"] == [TOLERATION]
+    assert effective.job.spec.elastic.mode == "Auto"
 
 
 @pytest.mark.parametrize("containers", ["x", [7], [{"name": "worker", "args": 3}]])
 def test_of_a_template_that_gives_no_pod_counts_what_can_be_read(containers):
     template = {"spec": {"containers": containers, "nodeSelector": {"team": "a"}}}
-    terms = held(a_body(worker={"template": template}))
-    assert terms.no_pods
-    assert terms.job.spec.worker.template == {"spec": {"nodeSelector": {"team": "a"}}}
+    effective = held(a_body(worker={"template": template}))
+    assert effective.no_pods
+    assert effective.job.spec.worker.template == {"spec": {"nodeSelector": {"team": "a"}}}
 
 
 @pytest.mark.parametrize("worker", [{"template": "x"}, {"template": {}, "logFormat": "xml"}])
@@ -181,6 +181,6 @@ def test_where_money_decides_only_gpu_types_with_a_price_count():
 
 def test_a_job_that_trains_goes_on_without_its_objective_when_the_prices_are_gone():
     body = a_body(planner={"objective": "Cost"})
-    terms = held(body)
-    assert terms.job.spec.planner.objective == "Throughput"
-    assert terms.job.spec.elastic.mode == "Recommend"
+    effective = held(body)
+    assert effective.job.spec.planner.objective == "Throughput"
+    assert effective.job.spec.elastic.mode == "Recommend"

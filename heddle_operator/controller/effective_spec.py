@@ -1,13 +1,13 @@
-"""What a job is followed by: its spec as it is written, or what holds while that is refused.
+"""The spec by which a job is followed: as it is written, or what holds while that is refused.
 
 A job that trains is never dropped for its spec.  While the spec is refused, because somebody
 mistyped a change or a newer operator is stricter, this holds:
 
 - The spec that this operator accepted last, whole, as if it had not been changed.
 - After a restart nobody knows that one.  Then the spec holds without what is refused in it, as far
-  as it only says how the job follows its cluster (`_LEAVABLE`), and the job moves only where it
-  loses GPUs, as in mode Recommend.  What the training itself depends on is never guessed: where
-  that is refused, the pods train on, their disruption budget stays, and nobody follows them.
+  as it only says how the job follows its cluster (`_OPTIONAL_SECTIONS`), and the job moves only
+  where it loses GPUs, as in mode Recommend.  What the training itself depends on is never guessed:
+  where that is refused, the pods train on, their disruption budget stays, and nobody follows them.
 - No pod is made of a template that is refused.  As far as it can be read, it still says which nodes
   the job may use, for the pods that are there were made of it.
 
@@ -45,7 +45,7 @@ from planner.errors import HeddleError
 from planner.profiles.generator import find_profile
 
 # Sections and fields of a spec without which a job trains the same.
-_LEAVABLE = frozenset(
+_OPTIONAL_SECTIONS = frozenset(
     {
         *("planner", "elastic", "planRef", "worker", "suspend"),
         *("deadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"),
@@ -54,8 +54,8 @@ _LEAVABLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What a job is followed by.
+class EffectiveSpec:
+    """The spec by which a job is followed, and how far.
 
     Attributes:
         job: with the identity and generation of the object that is there.
@@ -101,14 +101,14 @@ def gpu_types_of(job: HeddleJob, prices: Mapping[str, float]) -> tuple[str, ...]
     return priced_types(job, tuple(sorted(find_profile(job.workload).types)), prices)
 
 
-def held_terms(
+def spec_while_refused(
     body: Mapping[str, Any],
     config: Mapping[str, Any] | None,
     defaults: WorkerDefaults,
     prices: Mapping[str, float],
     before: HeddleJob | None,
     refusal: str,
-) -> Terms | None:
+) -> EffectiveSpec | None:
     """What holds for a job that trains while its spec is refused; see the module.
 
     Args:
@@ -124,7 +124,7 @@ def held_terms(
     """
     if before is not None:
         words = f"{refusal}; until that is corrected, the spec that was accepted before holds"
-        return Terms(before.model_copy(update={"metadata": _metadata(body)}), words)
+        return EffectiveSpec(before.model_copy(update={"metadata": _metadata(body)}), words)
     kept = _without_mistakes(body)
     try:
         job = load_job(kept, config)
@@ -147,8 +147,8 @@ def held_terms(
     except InvalidJob as error:
         no_pods = str(error)
     if no_pods:
-        return Terms(_readable(job, defaults), f"{words}; no pod is made", no_pods)
-    return Terms(job, words)
+        return EffectiveSpec(_readable(job, defaults), f"{words}; no pod is made", no_pods)
+    return EffectiveSpec(job, words)
 
 
 def outcomes_of(bodies: Iterable[Mapping[str, Any]]) -> tuple[Outcome, ...]:
@@ -236,7 +236,7 @@ def _without_mistakes(body: Mapping[str, Any]) -> dict[str, Any]:
 def _remove(body: dict[str, Any], where: tuple[int | str, ...], kind: str) -> bool:
     """Take one mistake out; False if it is no such mistake."""
     unknown = kind == "extra_forbidden"
-    if len(where) < 2 or where[0] != "spec" or not (unknown or where[1] in _LEAVABLE):
+    if len(where) < 2 or where[0] != "spec" or not (unknown or where[1] in _OPTIONAL_SECTIONS):
         return False
     at: Any = body
     for key in where[:-1]:
