@@ -177,20 +177,20 @@ def run(
     chosen: Literal["text", "json"] = "json" if log_format == "json" else "text"
     identity = f"{socket.gethostname()}_{os.getpid()}"
     options = OperatorOptions(
-        namespaces,
-        port,
-        LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
-        WorkerDefaults(
-            worker_image,
-            reduce(merge, map(_read_template, worker_templates), {}),
-            chosen,
-            reduce(merge, map(_read_template, worker_bases), {}),
-            _allowed(worker_allow),
-            dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
-            _quantity("--worker-shm-per-gpu", worker_shm_per_gpu),
+        namespaces=namespaces,
+        port=port,
+        lease=LeaseSettings(lease_namespace, lease_name, identity, lease_seconds),
+        defaults=WorkerDefaults(
+            image=worker_image,
+            template=reduce(merge, map(_read_template, worker_templates), {}),
+            log_format=chosen,
+            base=reduce(merge, map(_read_template, worker_bases), {}),
+            allow=_allowed(worker_allow),
+            per_gpu=dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
+            shm_per_gpu=_quantity("--worker-shm-per-gpu", worker_shm_per_gpu),
         ),
-        _read_settings(settings_file),
-        all_pods,
+        settings=_read_settings(settings_file),
+        all_pods=all_pods,
     )
     sys.setrecursionlimit(DEEPEST)
     metrics = OperatorMetrics(version("heddle"), os.environ.get("HEDDLE_COMMIT", ""))

@@ -42,7 +42,7 @@ class Run(NamedTuple):
     relays: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Loads:
     """Seconds of work of every port, so far.
 
@@ -95,7 +95,7 @@ def share_out(
         links: bytes per second of ports and network cards.
         grain_bytes: less than this is not shared between two holders, or two receivers.
     """
-    loads = Loads(links, nodes)
+    loads = Loads(links=links, nodes=nodes)
     order = sorted(
         range(len(classes)),
         key=lambda c: (len(classes[c].holders), -classes[c].num_bytes, c),

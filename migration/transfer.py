@@ -64,7 +64,7 @@ class Turn(NamedTuple):
     receiver: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message from one rank to another.
 
@@ -86,7 +86,7 @@ class Message:
     turn: Turn
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Transfer:
     """All that a change moves; every rank works out the same.
 
@@ -144,7 +144,7 @@ class Transfer:
 
     def loads(self, links: Links | None = None) -> Loads:
         """Seconds of work of every port and network card."""
-        loads = Loads(links or self.links, self.nodes)
+        loads = Loads(links=links or self.links, nodes=self.nodes)
         for run in self.runs:
             loads.add(run)
         return loads
@@ -206,7 +206,17 @@ class Transfer:
             slices, size = contents[key]
             if size:
                 pair = (sender, turn.receiver)
-                found.append(Message(*pair, sequence[pair], slices, size, after, turn))
+                found.append(
+                    Message(
+                        sender=sender,
+                        receiver=turn.receiver,
+                        sequence=sequence[pair],
+                        slices=slices,
+                        num_bytes=size,
+                        after=after,
+                        turn=turn,
+                    )
+                )
                 sequence[pair] += 1
         return tuple(found)
 
@@ -257,4 +267,11 @@ def plan_transfer(
     links = links or usual_links(max(nodes, default=-1) + 1)
     classes = moving_classes(held, needed)
     runs = share_out(classes, nodes, links, grain_bytes)
-    return Transfer(held.regions, classes, runs, nodes, links, message_bytes)
+    return Transfer(
+        regions=held.regions,
+        classes=classes,
+        runs=runs,
+        nodes=nodes,
+        links=links,
+        message_bytes=message_bytes,
+    )

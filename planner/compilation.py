@@ -67,9 +67,13 @@ def call_all() -> None:
 
     nodes = Composition.from_text(GPUS).nodes
     composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
-    workload = Workload(find_model("qwen3-30b-a3b"), 64, 2048, "fp16")
+    workload = Workload(
+        model=find_model("qwen3-30b-a3b"), global_batch=64, sequence_length=2048, precision="fp16"
+    )
     profile = find_profile(workload)
-    request = PlanRequest(workload, composition, budget_evaluations=EVALUATIONS)
+    request = PlanRequest(
+        workload=workload, composition=composition, budget_evaluations=EVALUATIONS
+    )
     search(request, profile)
     search(replace(request, objective="cost"), profile)
     pricing = pricing_of(workload, composition, profile)

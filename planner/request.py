@@ -37,7 +37,7 @@ Method = Literal["auto", "policy", "search", "columns", "random"]
 Objective = Literal["throughput", "cost"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """A question to the planner."""
 
@@ -130,7 +130,7 @@ class MarginalGain:
     gain_samples_s: float  # samples per second more than without it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAnswer:
     """The plan that was found, with all that an adopter needs to judge it."""
 

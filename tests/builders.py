@@ -23,7 +23,16 @@ from planner.plans.regions import Cuts
 from planner.profiles.profile import Profile, load_profile
 
 MODEL = find_model("tiny-llama")
-MOE = ModelShape("moe", 3, 8, 4, 4, 8, 12, experts=Experts(4, 2, 8, shared=1, dense_blocks=1))
+MOE = ModelShape(
+    name="moe",
+    layers=3,
+    hidden=8,
+    heads=4,
+    kv_heads=4,
+    ffn=8,
+    vocab=12,
+    experts=Experts(4, 2, 8, shared=1, dense_blocks=1),
+)
 TYPES = {"fast": "demo-fast", "slow": "demo-slow"}
 
 
@@ -35,14 +44,17 @@ def demo_profile() -> Profile:
 
 def workload(global_batch: int = 32) -> Workload:
     """Tiny LLaMA at the profiled sequence length."""
-    return Workload(MODEL, global_batch, 128)
+    return Workload(model=MODEL, global_batch=global_batch, sequence_length=128)
 
 
 def nodes(text: str) -> Composition:
     """`fast-0:2 slow-0:1` is a node of two demo-fast and a node of one demo-slow GPU."""
     rows = [part.split(":") for part in text.split()]
     return Composition(
-        tuple(Node(name, TYPES[name.split("-")[0]], int(gpus)) for name, gpus in rows)
+        tuple(
+            Node(name=name, gpu_type=TYPES[name.split("-")[0]], gpus=int(gpus))
+            for name, gpus in rows
+        )
     )
 
 
@@ -56,7 +68,7 @@ def template(
     stages = []
     for part in text.split():
         tp, layers = map(int, part.split("x"))
-        stages.append(Stage(gpu_type, tp, layers))
+        stages.append(Stage(gpu_type=gpu_type, tp=tp, layers=layers))
     return FilledTemplate(tuple(stages), micro_batch, tuple(micro_batches))
 
 
@@ -83,7 +95,7 @@ def tiled(
 ) -> Plan:
     """One template of stages `TPxLAYERS` with EP and ETP; its replicas take turns on the nodes."""
     rows = [tuple(map(int, part.split("x"))) for part in text.split()]
-    stages = tuple(Stage("a", tp, layers, ep=ep, etp=etp) for tp, layers in rows)
+    stages = tuple(Stage(gpu_type="a", tp=tp, layers=layers, ep=ep, etp=etp) for tp, layers in rows)
     used = dict.fromkeys(nodes, 0)
     where = []
     for replica in range(replicas):
@@ -106,7 +118,10 @@ def compositions(draw: st.DrawFn, most_nodes: int = 4, most_gpus: int = 4) -> Co
         )
     )
     return Composition(
-        tuple(Node(f"n{i}", TYPES[kind], gpus) for i, (kind, gpus) in enumerate(kinds))
+        tuple(
+            Node(name=f"n{i}", gpu_type=TYPES[kind], gpus=gpus)
+            for i, (kind, gpus) in enumerate(kinds)
+        )
     )
 
 
@@ -131,7 +146,10 @@ def filled_templates(draw: st.DrawFn, composition: Composition) -> FilledTemplat
     while not can_pack({o: chosen.count(o) for o in chosen}, room_of(composition)):
         chosen.pop()
     layers = draw(splits(len(chosen)))
-    stages = tuple(Stage(*option, count) for option, count in zip(chosen, layers, strict=True))
+    stages = tuple(
+        Stage(gpu_type=kind, tp=tp, layers=count)
+        for (kind, tp), count in zip(chosen, layers, strict=True)
+    )
     counts = draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
     return FilledTemplate(stages, draw(st.sampled_from([1, 2, 4])), tuple(counts))
 
@@ -174,7 +192,7 @@ def moe_plans(draw: st.DrawFn, model: ModelShape = MOE) -> Plan:
                 if routed and replicas * tp % (ep * etp) == 0
             ]
             ep, etp = draw(st.sampled_from([(1, 0), *options]))
-            stages.append(Stage("a", tp, count, ep=ep, etp=etp))
+            stages.append(Stage(gpu_type="a", tp=tp, layers=count, ep=ep, etp=etp))
         for replica in range(replicas):
             for s, stage in enumerate(stages):
                 node = draw(st.sampled_from(sorted(used)))

@@ -91,7 +91,10 @@ def _layer(kind: str, emulated: EmulatedType, model: ModelShape, tp: int, b: int
     communication_s = collectives * (COLLECTIVE_LATENCY_S[tp] + ring_s) if tp > 1 else 0.0
     kept = hidden_bytes + KEPT_TENSORS * hidden_bytes // tp if kind == "block" else hidden_bytes
     return LayerCost(
-        _rounded(forward_s), _rounded(compute_s - forward_s), _rounded(communication_s), kept
+        forward_s=_rounded(forward_s),
+        backward_s=_rounded(compute_s - forward_s),
+        tp_communication_s=_rounded(communication_s),
+        activation_bytes=kept,
     )
 
 

@@ -13,55 +13,59 @@ FAMILIES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
         ModelShape(
-            "gpt-neo",
+            name="gpt-neo",
             **_SIZES,
             **_GPT,
             tied_head=True,
-            arithmetic=Arithmetic(1e-5, "gelu_tanh", windows=(0, 5), scale_scores=False),
+            arithmetic=Arithmetic(
+                norm_epsilon=1e-5, activation="gelu_tanh", windows=(0, 5), scale_scores=False
+            ),
         ),
         ModelShape(
-            "gpt2",
+            name="gpt2",
             **_SIZES,
             **_GPT,
             qkv_bias=True,
             tied_head=True,
             dropout=True,
             arithmetic=Arithmetic(
-                1e-5,
-                "gelu_tanh",
+                norm_epsilon=1e-5,
+                activation="gelu_tanh",
                 embedding_dropout=0.1,
                 attention_dropout=0.2,
                 residual_dropout=0.3,
             ),
         ),
         ModelShape(
-            "opt",
+            name="opt",
             **_SIZES,
             **_GPT,
             qkv_bias=True,
-            arithmetic=Arithmetic(1e-5, "relu", position_offset=2, padding_token=ord(" ")),
+            arithmetic=Arithmetic(
+                norm_epsilon=1e-5, activation="relu", position_offset=2, padding_token=ord(" ")
+            ),
         ),
         ModelShape(
-            "llama3",
+            name="llama3",
             **_SIZES,
             kv_heads=4,
             qkv_bias=True,
             o_bias=True,
             ffn_bias=True,
             arithmetic=Arithmetic(
-                1e-5, rotary=Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 16))
+                norm_epsilon=1e-5, rotary=Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 16))
             ),
         ),
         ModelShape(
-            "mistral",
+            name="mistral",
             **_SIZES,
             kv_heads=4,
             arithmetic=Arithmetic(
-                1e-5, windows=(6,), rotary=Rotary(1e4, RotaryScaling("linear", 2.0))
+                norm_epsilon=1e-5, windows=(6,), rotary=Rotary(1e4, RotaryScaling("linear", 2.0))
             ),
         ),
         ModelShape(
-            "qwen2",
+            name="qwen2",
             **_SIZES,
             kv_heads=4,
             qkv_bias=True,
@@ -75,7 +79,7 @@ FAMILIES: dict[str, ModelShape] = {
             ),
         ),
         ModelShape(
-            "qwen3",
+            name="qwen3",
             **_SIZES,
             kv_heads=4,
             head_width=10,

@@ -56,7 +56,10 @@ def large_plan(nodes: int, letters: int = 0) -> Plan:
         PlacedStage(0, index // 2, index % 2, name, (gpu,))
         for index, (name, gpu) in enumerate(seats)
     )
-    stages = (Stage("demo-fast", 1, 3), Stage("demo-fast", 1, 3))
+    stages = (
+        Stage(gpu_type="demo-fast", tp=1, layers=3),
+        Stage(gpu_type="demo-fast", tp=1, layers=3),
+    )
     return Plan((FilledTemplate(stages, 1, (1,) * replicas),), placement)
 
 
@@ -116,7 +119,9 @@ class Look:
 def training(nodes: int, letters: int = 0, **elastic: Any) -> Look:
     """The job trains on all nodes, and nothing is to be done."""
     plan, names = large_plan(nodes, letters), node_names(nodes, letters)
-    composition = Composition(tuple(Node(name, "demo-fast", GPUS) for name in names))
+    composition = Composition(
+        tuple(Node(name=name, gpu_type="demo-fast", gpus=GPUS) for name in names)
+    )
     members = tuple(
         Member(
             pod=f"big-{seat.node}-0", slot=seat.gpu, node=seat.node, gpu=seat.gpu, rank=rank,
@@ -125,17 +130,31 @@ def training(nodes: int, letters: int = 0, **elastic: Any) -> Look:
         for rank, seat in enumerate(RankMap.of(plan).seats)
     )  # fmt: skip
     record = EpochRecord(
-        *(2, plan, "join", composition, 0.0, Seal(members, "10.0.0.1:1234", None, 1.0)),
-        *("live", 2.0, "", 0.5),
+        epoch=2,
+        plan=plan,
+        reason="join",
+        composition=composition,
+        adopted_s=0.0,
+        seal=Seal(members, "10.0.0.1:1234", None, 1.0),
+        outcome="live",
+        closed_s=2.0,
+        step_s=0.5,
         steps=100_000,
     )
     by_pod: dict[str, list[Member]] = {}
     for member in members:
         by_pod.setdefault(member.pod, []).append(member)
     observed = Observed(
-        nodes=tuple(ObservedNode(name, "demo-fast", GPUS) for name in names),
+        nodes=tuple(ObservedNode(name=name, gpu_type="demo-fast", gpus=GPUS) for name in names),
         pods=tuple(
-            ObservedPod(f"big-{name}-0", name, 0, GPUS, "running", f"10.{i >> 8}.{i & 255}.1:8470")
+            ObservedPod(
+                name=f"big-{name}-0",
+                node=name,
+                ordinal=0,
+                gpus=GPUS,
+                phase="running",
+                address=f"10.{i >> 8}.{i & 255}.1:8470",
+            )
             for i, name in enumerate(names)
         ),
         epochs=(record,),
@@ -216,4 +235,10 @@ def _view(pod: str, members: list[Member], digest: str) -> AgentView:
         fork_server_pid=10, store_pid=11, store="10.0.0.1:1234", ready=True, epoch=2,
         phase="switch", plan_digest=digest, ranks=ranks, steps=steps,
     )  # fmt: skip
-    return AgentView(pod, report, None, NOW, {rank.slot: 99.0 for rank in ranks})
+    return AgentView(
+        pod=pod,
+        report=report,
+        unreachable_since_s=None,
+        heard_s=NOW,
+        progressed_s={rank.slot: 99.0 for rank in ranks},
+    )

@@ -46,7 +46,7 @@ def test_the_operator_makes_pods_of_it_that_mount_what_the_example_claims(exampl
     template = body["spec"].get("worker", {}).get("template", {})
     assert list(problems_of(template, set())) == []
     action = CreatePod(f"{job.name}-n1-0", "n1", 0, 1)
-    pod = pod_body(job, action, WorkerDefaults("heddle-worker:1", {}), 0.0)
+    pod = pod_body(job, action, WorkerDefaults(image="heddle-worker:1", template={}), 0.0)
     claimed = {
         volume["name"]: volume["persistentVolumeClaim"]["claimName"]
         for volume in pod["spec"]["volumes"]

@@ -74,6 +74,29 @@ def test_names_say_what_a_module_or_class_is():
     assert not [c for c in public_classes() if c.endswith(("Manager", "Helper", "Utils"))]
 
 
+def test_records_of_more_than_five_fields_are_built_by_keyword():
+    assert not [
+        f"{name(path)}: {node.name}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and sum(isinstance(part, ast.AnnAssign) for part in node.body) > 5
+        for decorator in map(ast.unparse, node.decorator_list)
+        if decorator.startswith("dataclass") and "kw_only=True" not in decorator
+    ]
+
+
+def test_no_call_hides_its_arguments_in_a_starred_tuple():
+    assert not [
+        f"{name(path)}:{node.lineno}"
+        for path in PYTHON
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        for given in node.args
+        if isinstance(given, ast.Starred) and isinstance(given.value, ast.Tuple)
+    ]
+
+
 def test_unit_tests_mirror_the_sources():
     unit = ROOT / "tests" / "unit"
     tests = [path.relative_to(unit) for path in unit.rglob("test_*.py")]

@@ -71,7 +71,13 @@ def test_every_series_is_explained():
     assert series == {family.name for family in metrics.registry.collect()}
 
     async def of_an_agent():
-        return _metrics(Agent(AgentSettings("tiny", "p", "n", 1, "127.0.0.1", "secret")))
+        return _metrics(
+            Agent(
+                AgentSettings(
+                    job="tiny", pod="p", node="n", gpus=1, host="127.0.0.1", token="secret"
+                )
+            )
+        )
 
     shown = set(re.findall(rb"# TYPE (\w+)", asyncio.run(of_an_agent())))
     named = set(re.findall(r"`(heddle_worker_\w+)`", section("Metrics")))

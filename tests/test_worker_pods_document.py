@@ -30,14 +30,18 @@ def test_a_job_may_have_it_and_it_gives_a_pod(block):
     assert list(problems_of(template, {allowed[1]} if allowed else set())) == []
     if allowed:
         assert list(problems_of(template, set())) != []
-    pod = pod_body(a_job(template), ACTION, WorkerDefaults("heddle-worker:1", {}), 0.0)
+    pod = pod_body(
+        a_job(template), ACTION, WorkerDefaults(image="heddle-worker:1", template={}), 0.0
+    )
     named = {container["name"] for container in pod["spec"]["containers"]}
     assert named == {"worker"}
 
 
 def test_the_values_of_the_chart_ask_for_what_the_comment_says():
     (values,) = [yaml.safe_load(block) for block in BLOCKS if block not in TEMPLATES]
-    defaults = WorkerDefaults("heddle-worker:1", {}, per_gpu=values["worker"]["perGPU"])
+    defaults = WorkerDefaults(
+        image="heddle-worker:1", template={}, per_gpu=values["worker"]["perGPU"]
+    )
     worker = pod_body(a_job({}), ACTION, defaults, 0.0)["spec"]["containers"][0]
     requests = worker["resources"]["requests"]
     assert (requests["cpu"], requests["memory"], requests["rdma/hca"]) == ("96", "1600Gi", "8")

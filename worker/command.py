@@ -158,9 +158,19 @@ def agent(
     from worker.agent.pod import run_pod
 
     settings = AgentSettings(
-        job, pod, node, gpus, host, token, emulate, peer_timeout_s, grace_s, stuck_s, peak_flops_s,
-        rank_entry,
-    )  # fmt: skip
+        job=job,
+        pod=pod,
+        node=node,
+        gpus=gpus,
+        host=host,
+        token=token,
+        emulate=emulate,
+        peer_timeout_s=peer_timeout_s,
+        grace_s=grace_s,
+        stuck_s=stuck_s,
+        peak_flops_s=peak_flops_s,
+        rank_entry=rank_entry,
+    )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent, fork_server)))
 
 

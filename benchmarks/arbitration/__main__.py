@@ -33,7 +33,7 @@ def worth_of(job: Job, case: Case) -> Worth:
     key = job.workload, case.nodes.digest
     if key not in _CURVES:
         workload = WORKLOADS[job.workload]
-        request = PlanRequest(workload, case.nodes)
+        request = PlanRequest(workload=workload, composition=case.nodes)
         curves = throughput_curves(request, find_profile(workload))
         _CURVES[key] = Worth(tuple(sorted(curves.items())))
     return _CURVES[key]
@@ -60,13 +60,13 @@ def reached(case: Case) -> list[float]:
 def _demand(case: Case, job: Job, least: int) -> Demand:
     nodes = case.nodes.nodes
     return Demand(
-        job.name,
-        -job.rank,
-        job.name,
-        least,
-        job.most,
-        1.0,
-        tuple((node.name, node.gpus) for node in nodes),
+        job=job.name,
+        priority=-job.rank,
+        since=job.name,
+        least=least,
+        most=job.most,
+        weight=1.0,
+        nodes=tuple((node.name, node.gpus) for node in nodes),
         types={node.name: node.gpu_type for node in nodes},
         worth=worth_of(job, case) if len(case.jobs) > 1 else None,
     )
@@ -75,7 +75,7 @@ def _demand(case: Case, job: Job, least: int) -> Demand:
 def _planned(case: Case, job: Job, allowance: Mapping[str, int]) -> float:
     """Samples per second of the job's plan within its limit; 0 without one."""
     mine = tuple(
-        Node(node.name, node.gpu_type, min(node.gpus, allowance[node.name]))
+        Node(name=node.name, gpu_type=node.gpu_type, gpus=min(node.gpus, allowance[node.name]))
         for node in case.nodes.nodes
         if allowance.get(node.name)
     )
@@ -83,7 +83,9 @@ def _planned(case: Case, job: Job, allowance: Mapping[str, int]) -> float:
         return 0.0
     workload = WORKLOADS[job.workload]
     limits = GpuLimits(job.most)
-    request = PlanRequest(workload, Composition(mine), max_gpus=limits, threads=1)
+    request = PlanRequest(
+        workload=workload, composition=Composition(mine), max_gpus=limits, threads=1
+    )
     try:
         return answer(request, find_profile(workload)).throughput_samples_s
     except Infeasible:

@@ -11,8 +11,20 @@ from planner.model.workload import Workload
 
 TYPES = ("a100-80", "a100-40", "v100-16")
 WORKLOADS = {
-    "2.7b": Workload(find_model("gpt-neo-2.7b"), 64, 2048, "fp16", memory="worker"),
-    "8b": Workload(find_model("llama3-8b"), 64, 2048, "bf16", memory="worker"),
+    "2.7b": Workload(
+        model=find_model("gpt-neo-2.7b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        memory="worker",
+    ),
+    "8b": Workload(
+        model=find_model("llama3-8b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="bf16",
+        memory="worker",
+    ),
 }
 SIZES = (2, 4)
 
@@ -53,7 +65,7 @@ def a_case(seed: int) -> Case:
     while left > 1 and len(nodes) < 6:
         gpus = min(left, chance.choice(SIZES))
         gpu_type = types[len(nodes) % len(types)]
-        nodes.append(Node(letters[len(nodes)], gpu_type, gpus))
+        nodes.append(Node(name=letters[len(nodes)], gpu_type=gpu_type, gpus=gpus))
         left -= gpus
     total = sum(node.gpus for node in nodes)
     jobs = []

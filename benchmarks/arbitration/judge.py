@@ -38,10 +38,13 @@ class Judge:
     def _plan(self, workload: str, shape: Shape) -> float:
         if not shape:
             return 0.0
-        nodes = tuple(Node(f"n{i}", gpu_type, gpus) for i, (gpu_type, gpus) in enumerate(shape))
+        nodes = tuple(
+            Node(name=f"n{i}", gpu_type=gpu_type, gpus=gpus)
+            for i, (gpu_type, gpus) in enumerate(shape)
+        )
         request = PlanRequest(
-            WORKLOADS[workload],
-            Composition(nodes),
+            workload=WORKLOADS[workload],
+            composition=Composition(nodes),
             budget_evaluations=self._evaluations,
             threads=1,
         )

@@ -87,7 +87,14 @@ class StageCosts:
         again = STAGE_RECOMPUTATIONS if asked == "auto" else (asked,)
         for (k, group), recompute in product(enumerate(self.groups), again):
             for ep, etp in self._tilings(group, b):
-                stage = Stage(group.node.gpu_type, group.tp, 1, recompute, ep, etp)
+                stage = Stage(
+                    gpu_type=group.node.gpu_type,
+                    tp=group.tp,
+                    layers=1,
+                    recompute=recompute,
+                    ep=ep,
+                    etp=etp,
+                )
                 try:
                     first_s, block_s, last_s = self._layer_seconds(stage, group, b)
                 except UnprofiledConfiguration:
@@ -136,9 +143,21 @@ class StageCosts:
     def _most_blocks(self, stage: Stage, b: int, index: int, depth: int) -> int:
         """Blocks that fit where one micro-batch is kept."""
         replicas = MOST_REPLICAS if self._workload.zero else 1
-        place = (stage.gpu_type, stage.tp, b, 1, depth, index, stage.recompute, replicas)
         slots = (  # blocks of the model's last kind, or its first ones
-            StageSlot(*place, stage.ep, stage.etp, start) for start in (None, 1)
+            StageSlot(
+                gpu_type=stage.gpu_type,
+                tp=stage.tp,
+                micro_batch=b,
+                micro_batches=1,
+                depth=depth,
+                index=index,
+                recompute=stage.recompute,
+                replicas=replicas,
+                ep=stage.ep,
+                etp=stage.etp,
+                start=start,
+            )
+            for start in (None, 1)
         )
         return max(layers_that_fit(self._workload, self._profile, slot) for slot in slots)
 

@@ -98,12 +98,14 @@ def evaluate_command(
     if curve_evaluations is None:
         curve_evaluations = CURVE_EVALUATIONS if picture is not None else 0
     asked = EvaluationRequest(
-        PlanRequest(workload, listed[0].composition, seed=seed, **effort),
-        listed,
-        chosen,
-        trained_on(shape, effort["policy"]),
-        reference_s,
-        curve_budgets(curve_evaluations),
+        question=PlanRequest(
+            workload=workload, composition=listed[0].composition, seed=seed, **effort
+        ),
+        listed=listed,
+        methods=chosen,
+        training=trained_on(shape, effort["policy"]),
+        reference_s=reference_s,
+        curves=curve_budgets(curve_evaluations),
     )
     profile = find_profile(workload, profiles)
     with progress_bar() as bar:

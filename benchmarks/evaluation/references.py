@@ -25,7 +25,7 @@ EQUAL = 1e-9  # prices that differ by less, relatively, are the same
 _Key = tuple[str, str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """The best plan known."""
 
@@ -58,7 +58,9 @@ class Reference:
         now = 0.0
         if self.plan is not None:
             composition = Composition.from_text(self.composition)
-            found = Judge(workload, composition, profile).as_it_is(self.plan)
+            found = Judge(workload=workload, composition=composition, profile=profile).as_it_is(
+                self.plan
+            )
             now = 0.0 if found is None else found.cost.throughput_samples_s
         if abs(now - self.throughput_samples_s) <= EQUAL * self.throughput_samples_s:
             return self
@@ -139,7 +141,9 @@ class References:
     def of(self, model: str, listed: ListedComposition) -> Reference:
         """The reference, or an empty one; the composition's batch must be given."""
         assert listed.batch is not None
-        empty = Reference(model, listed.name, listed.text, listed.batch)
+        empty = Reference(
+            model=model, case=listed.name, composition=listed.text, batch=listed.batch
+        )
         return self.rows.get((model, listed.text, listed.batch), empty)
 
     def keep(self, reference: Reference) -> None:

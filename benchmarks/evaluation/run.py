@@ -26,7 +26,7 @@ WARMING = 300  # plans of the searches that load what numba has compiled
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
     """What is to be evaluated."""
 
@@ -60,7 +60,7 @@ class EvaluationRequest:
         return 1 + len(self.listed) * (1 + len(self.methods))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedComposition:
     """What the methods made of one composition."""
 
@@ -142,7 +142,12 @@ def _evaluated(
     best = references.of(model, one)
     near, distance = nearest(one.composition, asked.training) if asked.training else (None, 0.0)
     return EvaluatedComposition(
-        one, best.throughput_samples_s, best.found_by, near, distance, tuple(trials)
+        listed=one,
+        reference_samples_s=best.throughput_samples_s,
+        found_by=best.found_by,
+        nearest=near,
+        distance=distance,
+        trials=tuple(trials),
     )
 
 

@@ -34,7 +34,7 @@ class Spread:
         return Spread(statistics.fmean(values), float(np.quantile(values, share)), worst)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSummary:
     """One method on all compositions."""
 
@@ -60,14 +60,14 @@ def _summary(tried: Sequence[tuple[Trial, float | None]]) -> MethodSummary:
     notes = [trial.note for trial, _ in tried if trial.plan is None]
     judged = [(trial, percent) for trial, percent in tried if percent is not None]
     return MethodSummary(
-        tried[0][0].method,
-        len(judged),
-        sum(trial.plan is not None for trial, _ in judged),
-        notes[0] if notes else "",
-        Spread.of([percent for _, percent in judged]),
-        Spread.of([trial.throughput_samples_s for trial, _ in judged]),
-        Spread.of([trial.seconds for trial, _ in judged], small_is_good=True),
-        Spread.of([trial.evaluations for trial, _ in judged], small_is_good=True),
+        method=tried[0][0].method,
+        compositions=len(judged),
+        plans=sum(trial.plan is not None for trial, _ in judged),
+        note=notes[0] if notes else "",
+        percent=Spread.of([percent for _, percent in judged]),
+        throughput_samples_s=Spread.of([trial.throughput_samples_s for trial, _ in judged]),
+        seconds=Spread.of([trial.seconds for trial, _ in judged], small_is_good=True),
+        evaluations=Spread.of([trial.evaluations for trial, _ in judged], small_is_good=True),
     )
 
 

@@ -31,7 +31,7 @@ class CurvePoint(NamedTuple):
     throughput_samples_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """What one method made of one composition."""
 
@@ -65,13 +65,21 @@ def try_out(
         found = answer(request, profile, clock)
     except PlanningError as error:
         took_part = not isinstance(error, NoPolicy | InvalidPolicy | PolicyMisfit)
-        return Trial(request.method, 0.0, 0.0, 0, None, took_part, str(error))
+        return Trial(
+            method=request.method,
+            throughput_samples_s=0.0,
+            seconds=0.0,
+            evaluations=0,
+            plan=None,
+            took_part=took_part,
+            note=str(error),
+        )
     return Trial(
-        request.method,
-        found.throughput_samples_s,
-        found.planning_s,
-        found.stages_of_search[-1].evaluations if found.stages_of_search else 0,
-        found.plan,
+        method=request.method,
+        throughput_samples_s=found.throughput_samples_s,
+        seconds=found.planning_s,
+        evaluations=found.stages_of_search[-1].evaluations if found.stages_of_search else 0,
+        plan=found.plan,
         note="; ".join(found.notes),
     )
 

@@ -67,7 +67,9 @@ def random_plan(
         for stage, (node, tp) in enumerate(zip(where, degrees, strict=True)):
             gpus, free[node] = free[node][:tp], free[node][tp:]
             placement.append(PlacedStage(len(templates), 0, stage, node, tuple(gpus)))
-        stages = tuple(Stage("a", tp, n) for tp, n in zip(degrees, layers, strict=True))
+        stages = tuple(
+            Stage(gpu_type="a", tp=tp, layers=n) for tp, n in zip(degrees, layers, strict=True)
+        )
         templates.append(FilledTemplate(stages, 1, (1,)))
 
 
@@ -106,7 +108,7 @@ def random_change(
 def uniform_plan(model: ModelShape, gpus: int, tp: int, depth: int, *, per_node: int = 8) -> Plan:
     """Equal pipelines of equal stages on consecutive GPUs."""
     bounds = [index * model.layers // depth for index in range(depth + 1)]
-    stages = tuple(Stage("a", tp, b - a) for a, b in pairwise(bounds))
+    stages = tuple(Stage(gpu_type="a", tp=tp, layers=b - a) for a, b in pairwise(bounds))
     replicas, gpu, placement = gpus // (tp * depth), 0, []
     for replica in range(replicas):
         for stage in range(depth):

@@ -25,7 +25,9 @@ class PodAgent:
 
     def __init__(self, job: str, pod: str, node: str, address: str) -> None:
         self.job = job
-        self._agent = FakeAgent(pod, node, 0, 1, is_ready=True, store=f"{address}:9999")
+        self._agent = FakeAgent(
+            pod=pod, node=node, gpus=0, pid=1, is_ready=True, store=f"{address}:9999"
+        )
         self._began_s = time.monotonic()
         self._changed = asyncio.Event()
 

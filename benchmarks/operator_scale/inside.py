@@ -51,7 +51,7 @@ async def measure(api: KubeApi, sizes: Sizes, output: Path, pid: int) -> None:
     await server.start()
     kubelets, adoptions = PodKubelets(api, server), Adoptions(api)
     meters = Meters(api, pid, METRICS, lambda: phases.writes + kubelets.writes)
-    phases = Phases(api, sizes, meters, kubelets, adoptions)
+    phases = Phases(api=api, sizes=sizes, meters=meters, kubelets=kubelets, adoptions=adoptions)
     working = [asyncio.create_task(kubelets.run()), asyncio.create_task(adoptions.run())]
     try:
         await meters.until_it_leads()

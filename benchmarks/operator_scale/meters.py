@@ -107,9 +107,9 @@ class Meters:
 def between(phase: str, before: Reading, after: Reading) -> Measured:
     """What a phase took."""
     return Measured(
-        phase,
-        after.at_s - before.at_s,
-        after.cpu_s - before.cpu_s,
+        phase=phase,
+        wall_s=after.at_s - before.at_s,
+        cpu_s=after.cpu_s - before.cpu_s,
         blocked_s=_quantile(before, after, "heddle_loop_blocked_seconds", 1.0),
         turn_cpu_s=_quantile(before, after, "heddle_loop_cpu_seconds", 1.0),
         decision_p95_s=_quantile(before, after, "heddle_decision_seconds", 0.95),

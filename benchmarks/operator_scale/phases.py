@@ -79,7 +79,7 @@ class Adoptions:
         return found[0] - since_s if found else float("inf")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Phases:
     """Each phase changes the cluster, waits for what follows, and says what that took."""
 
@@ -185,7 +185,7 @@ class Phases:
         work: Callable[[Measured], Awaitable[None]],
         settles_s: float = SETTLES_S,
     ) -> Measured:
-        said = Measured(phase, 0.0, 0.0)
+        said = Measured(phase=phase, wall_s=0.0, cpu_s=0.0)
         before = await self.meters.read()
         await work(said)
         await asyncio.sleep(settles_s)

@@ -12,7 +12,7 @@ JOB_NODES = 2
 CHANGES = 100  # of a phase
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """What to emulate.
 
@@ -44,7 +44,7 @@ class Sizes:
         return cls(**json.loads(text))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Measured:
     """What one phase took.
 

@@ -51,10 +51,14 @@ class Size(NamedTuple):
 
 SIZES = {
     "small": Size(
-        ModelShape("small", layers=6, hidden=64, heads=4, kv_heads=4, ffn=176, vocab=256), 128, 5
+        ModelShape(name="small", layers=6, hidden=64, heads=4, kv_heads=4, ffn=176, vocab=256),
+        128,
+        5,
     ),
     "large": Size(
-        ModelShape("large", layers=6, hidden=256, heads=8, kv_heads=8, ffn=688, vocab=2048), 256, 1
+        ModelShape(name="large", layers=6, hidden=256, heads=8, kv_heads=8, ffn=688, vocab=2048),
+        256,
+        1,
     ),
 }
 PLANS: dict[str, tuple[str, Plan]] = {

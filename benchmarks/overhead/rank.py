@@ -75,7 +75,14 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     world = services.form_world(store, 1, seat.rank, model, plan)
     target = TargetShards.first(model, seat, partial(initial_rows, spec.seed), services.activity)
     build = StageBuild(
-        model, spec, plan, seat, world, target.shards, target.buffers, services.activity
+        model=model,
+        spec=spec,
+        plan=plan,
+        seat=seat,
+        world=world,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=services.activity,
     )
     engine = services.build_engine(build)
     return lambda: engine.train_step(None).loss

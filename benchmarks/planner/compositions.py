@@ -47,7 +47,13 @@ class Case:
     def workload(self, model: str) -> Workload:
         """Training of that model on it, with the settings that `heddle plan` takes."""
         shape = find_model(model)
-        return Workload(shape, self.batch, SEQUENCE_LENGTH, "fp16", recompute=shape.recompute)
+        return Workload(
+            model=shape,
+            global_batch=self.batch,
+            sequence_length=SEQUENCE_LENGTH,
+            precision="fp16",
+            recompute=shape.recompute,
+        )
 
 
 def cases() -> tuple[Case, ...]:

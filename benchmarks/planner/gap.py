@@ -14,7 +14,7 @@ from planner.profiles.generator import find_profile
 from planner.request import PlanAnswer, PlanRequest
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """One plan and its bound.
 
@@ -53,12 +53,35 @@ def gaps(
             workload = case.workload(model)
             profile = find_profile(workload)
             priced = cost_of(plan, workload, case.composition, profile)
-            request = PlanRequest(workload, case.composition)
+            request = PlanRequest(workload=workload, composition=case.composition)
             started_s = clock()
-            proven = bound(request, profile, PlanAnswer(plan, priced, 1, (), 0.0, None, ()))
+            proven = bound(
+                request,
+                profile,
+                PlanAnswer(
+                    plan=plan,
+                    cost=priced,
+                    holders_min=1,
+                    stages_of_search=(),
+                    planning_s=0.0,
+                    bytes_to_move=None,
+                    idle=(),
+                ),
+            )
             took_s = clock() - started_s
             fewest = min(m for template in plan.templates for m in template.micro_batches)
             assumes = "; ".join(proven.bound_assumes)
-            rows.append(asdict(Gap(model, case.name, fewest, proven.gap_percent, took_s, assumes)))
+            rows.append(
+                asdict(
+                    Gap(
+                        model=model,
+                        case=case.name,
+                        micro_batches=fewest,
+                        gap_percent=proven.gap_percent,
+                        seconds=took_s,
+                        assumes=assumes,
+                    )
+                )
+            )
             say(f"{model} {case.name}: gap {proven.gap_percent} % in {took_s:.1f} s, M {fewest}")
     return rows

@@ -72,7 +72,12 @@ def _case(index: int, random: Random) -> LimitedCase:
     else:
         kinds = random.sample(LARGE_TYPES, 2 + (index % 3 == 0))
         batch = random.choice((64, 256, 1024))
-        workload = Workload(find_model("llama3-8b"), batch, 2048, "fp16")
+        workload = Workload(
+            model=find_model("llama3-8b"),
+            global_batch=batch,
+            sequence_length=2048,
+            precision="fp16",
+        )
     while True:
         count = random.randint(len(kinds), 5)
         types = [*kinds, *random.choices(kinds, k=count - len(kinds))]
@@ -80,9 +85,12 @@ def _case(index: int, random: Random) -> LimitedCase:
         if 5 <= sum(gpus) <= MOST_GPUS:
             break
     names = random.sample("abcdefgh", count)
-    nodes = [Node(*row) for row in zip(names, types, gpus, strict=True)]
+    nodes = [
+        Node(name=name, gpu_type=kind, gpus=count)
+        for name, kind, count in zip(names, types, gpus, strict=True)
+    ]
     limits = _limits(sum(gpus), kinds, nodes, random)
-    request = PlanRequest(workload, Composition(tuple(nodes)), max_gpus=limits)
+    request = PlanRequest(workload=workload, composition=Composition(tuple(nodes)), max_gpus=limits)
     return LimitedCase(f"l{index:03d}", request)
 
 
@@ -140,7 +148,9 @@ def judged(case: LimitedCase) -> dict[str, Any]:
         least = near * max(reached)
         for index, choice in enumerate(every):
             if reached[index] >= least:
-                asked = PlanRequest(case.request.workload, choice, budget_evaluations=plans)
+                asked = PlanRequest(
+                    workload=case.request.workload, composition=choice, budget_evaluations=plans
+                )
                 reached[index] = max(reached[index], throughput(asked))
         if not max(reached):
             break

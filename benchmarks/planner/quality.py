@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 Clock = Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """One search.
 
@@ -78,7 +78,9 @@ class Simpler:
 def warm(model: str, case: Case) -> None:
     """One search that ends by plans, not seconds: all its stages run and load the kernel."""
     workload = case.workload(model)
-    request = PlanRequest(workload, case.composition, budget_evaluations=WARMING)
+    request = PlanRequest(
+        workload=workload, composition=case.composition, budget_evaluations=WARMING
+    )
     search(request, find_profile(workload))
 
 
@@ -89,8 +91,8 @@ def sample(
     workload = case.workload(model)
     profile = find_profile(workload)
     request = PlanRequest(
-        workload,
-        case.composition,
+        workload=workload,
+        composition=case.composition,
         budget_s=budget_s,
         budget_evaluations=None,
         policy=WITHOUT_POLICY,
@@ -99,14 +101,28 @@ def sample(
     try:
         found = search(request, profile, clock)
     except Infeasible:
-        return Sample(model, case.name, budget_s, clock() - started_s, 0.0, "none")
+        return Sample(
+            model=model,
+            case=case.name,
+            budget_s=budget_s,
+            planning_s=clock() - started_s,
+            throughput_samples_s=0.0,
+            last_stage="none",
+        )
     reached = found.throughput_samples_s
     references.offer(model, case, found.plan, reached, f"auto, seed 0, {budget_s:g} s")
     last, before = "", 0.0
     for stage in found.stages_of_search:
         if stage.throughput_samples_s > before:
             last, before = stage.method, stage.throughput_samples_s
-    return Sample(model, case.name, budget_s, found.planning_s, reached, last)
+    return Sample(
+        model=model,
+        case=case.name,
+        budget_s=budget_s,
+        planning_s=found.planning_s,
+        throughput_samples_s=reached,
+        last_stage=last,
+    )
 
 
 def samples(
@@ -160,12 +176,12 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     profile = find_profile(workload)
     pricing = pricing_of(workload, composition, profile)
     assert pricing is not None
-    deepest = PlanRequest(workload, composition).deepest
+    deepest = PlanRequest(workload=workload, composition=composition).deepest
     limits = SearchLimits(min(deepest, MAX_DEPTH), MAX_TEMPLATES, 0, math.inf, math.inf)
     worker = Searcher(pricing, limits, 0)
     worker.start()
     worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
-    judge = Judge(workload, composition, profile)
+    judge = Judge(workload=workload, composition=composition, profile=profile)
     best: Candidate | None = None
     for index, (_, recipe) in enumerate(worker.recipes()):
         if index == SETTLED:

@@ -39,7 +39,7 @@ TEMPLATES = 3000
 REPEATS = 7
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
     """One figure.
 
@@ -94,7 +94,9 @@ def rate(
     model: str, depth: int, sizes: tuple[int, ...], per_size: int, clock: Callable[[], float]
 ) -> Rate:
     """Measure one figure in seconds of that clock; the caches of the tables are warm."""
-    workload = Workload(find_model(model), BATCH, 2048, "fp16")
+    workload = Workload(
+        model=find_model(model), global_batch=BATCH, sequence_length=2048, precision="fp16"
+    )
     profile = find_profile(workload)
     layers = {key: cost for key, cost in profile.layers.items() if key[3] in sizes}
     pricing = pricing_of(workload, Composition.from_text(GPUS), replace(profile, layers=layers))
@@ -123,7 +125,15 @@ def rate(
         price_all(tables, options, replicas, depth, per_size, plan, work)
         rates.append(len(chosen) / (clock() - started_s))
     share = len(chosen) / drawn
-    return Rate(model, depth, sizes, per_size, statistics.median(rates), min(rates), share)
+    return Rate(
+        model=model,
+        depth=depth,
+        sizes=sizes,
+        per_size=per_size,
+        templates_per_s=statistics.median(rates),
+        slowest_per_s=min(rates),
+        fills=share,
+    )
 
 
 LOAD = """

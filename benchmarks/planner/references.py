@@ -80,8 +80,8 @@ class BenchmarkReferences(References):
             started_s = clock()
             workload = case.workload(model)
             request = PlanRequest(
-                workload,
-                case.composition,
+                workload=workload,
+                composition=case.composition,
                 seed=seed,
                 budget_s=seconds,
                 budget_evaluations=None,

@@ -51,7 +51,7 @@ KEPT_EVERY_S = 60.0  # a training that is killed begins again
 TRIED_COMPOSITIONS = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ablated:
     """One training without one part.
 
@@ -154,7 +154,15 @@ def _trained(
     Training(curriculum, settings, folder, teachers.teach).run(lambda _: None, "", KEPT_EVERY_S)
     took_s = time.process_time() - begun_s + teachers.spared_s - spared_s
     found = {str(n): found_by(model, chosen, folder, n, references) for n in ROLLOUTS}
-    return Ablated(model, part, settings.seed, settings.compositions, groups, took_s, found)
+    return Ablated(
+        model=model,
+        part=part,
+        seed=settings.seed,
+        compositions=settings.compositions,
+        groups=groups,
+        processor_s=took_s,
+        found=found,
+    )
 
 
 def groups_for(curriculum: Curriculum, settings: TrainingSettings, seconds: float) -> int:
@@ -185,8 +193,8 @@ def found_by(
     for one in chosen:
         workload = workload_of(model, one)
         asked = PlanRequest(
-            workload,
-            one.composition,
+            workload=workload,
+            composition=one.composition,
             method="policy",
             policy=folder,
             rollouts=rollouts,

@@ -24,7 +24,7 @@ METHODS: tuple[Method, ...] = ("auto", "search", "columns")
 WARMING = 3000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     """Searches with several seeds; figures are their means.
 
@@ -62,7 +62,10 @@ def measure(
         for method in METHODS:
             workload = workload_of(model, first)
             asked = PlanRequest(
-                workload, first.composition, method=method, budget_evaluations=WARMING
+                workload=workload,
+                composition=first.composition,
+                method=method,
+                budget_evaluations=WARMING,
             )
             try_out(asked, find_profile(workload))
         rival(model, first, RIVAL_S, 0, clock)
@@ -82,8 +85,8 @@ def _search(
 ) -> Trial:
     workload = workload_of(model, one)
     asked = PlanRequest(
-        workload,
-        one.composition,
+        workload=workload,
+        composition=one.composition,
         method=method,
         seed=seed,
         budget_s=budget_s,
@@ -109,12 +112,12 @@ def _row(
     say(f"{model} {one.name} {method} {budget_s:g} s: {reached:.2f} samples/s")
     return asdict(
         Timed(
-            model,
-            one.name,
-            method,
-            budget_s,
-            reached,
-            fmean(trial.seconds for trial in trials),
-            fmean(trial.evaluations for trial in trials),
+            model=model,
+            case=one.name,
+            method=method,
+            budget_s=budget_s,
+            throughput_samples_s=reached,
+            seconds=fmean(trial.seconds for trial in trials),
+            evaluations=fmean(trial.evaluations for trial in trials),
         )
     )

@@ -33,7 +33,7 @@ METHODS: dict[str, Method] = {
 TRIED = 128  # rollouts, which tell how many plans one of them prices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """The best of some plans.
 
@@ -74,8 +74,8 @@ def measure(
                     continue
                 for seed in SEEDS:
                     request = PlanRequest(
-                        workload_of(model, one),
-                        one.composition,
+                        workload=workload_of(model, one),
+                        composition=one.composition,
                         seed=seed,
                         method=asked,
                         policy=folder,
@@ -110,4 +110,12 @@ def _curve(
             references.offer(model, one, found.plan, found.throughput_samples_s, by)
         best = max(best, found.throughput_samples_s)
         evaluations = found.evaluations or rollouts
-        yield Reached(model, one.name, method, request.seed, budget, evaluations, best)
+        yield Reached(
+            model=model,
+            case=one.name,
+            method=method,
+            seed=request.seed,
+            budget=budget,
+            evaluations=evaluations,
+            throughput_samples_s=best,
+        )

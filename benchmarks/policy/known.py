@@ -94,7 +94,9 @@ def extend(
     for model in models:
         workload = usual_workload(find_model(model))
         listed = tuple(chosen(model))
-        question = PlanRequest(workload, listed[0].composition, budget_evaluations=None)
-        asked = EvaluationRequest(question, listed, (), reference_s=seconds)
+        question = PlanRequest(
+            workload=workload, composition=listed[0].composition, budget_evaluations=None
+        )
+        asked = EvaluationRequest(question=question, listed=listed, methods=(), reference_s=seconds)
         for row in evaluate(asked, find_profile(workload), references, partial(_tell, say, model)):
             say(f"{model} {row.listed.name}: {row.reference_samples_s:.2f} by {row.found_by}")

@@ -27,7 +27,7 @@ REFERENCE_S = 3.0
 Entry = TypeVar("Entry", LayerCost, LinkCost)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
     """The policy on a profile, as it is or changed.
 
@@ -107,11 +107,20 @@ def _both(
     model: str, one: ListedComposition, profile: Profile, is_changed: bool, reference_s: float
 ) -> list[Changed]:
     workload = workload_of(model, one)
-    asked = PlanRequest(workload, one.composition, method="policy", budget_evaluations=None)
+    asked = PlanRequest(
+        workload=workload, composition=one.composition, method="policy", budget_evaluations=None
+    )
     trials = [try_out(replace(asked, rollouts=n), profile) for n in ROLLOUTS]
     search = try_out(replace(asked, method="auto", budget_s=reference_s, seed=1), profile)
     best = max(trial.throughput_samples_s for trial in (*trials, search))
     return [
-        Changed(model, one.name, is_changed, rollouts, trial.throughput_samples_s, best)
+        Changed(
+            model=model,
+            case=one.name,
+            is_changed=is_changed,
+            rollouts=rollouts,
+            throughput_samples_s=trial.throughput_samples_s,
+            reference_samples_s=best,
+        )
         for rollouts, trial in zip(ROLLOUTS, trials, strict=True)
     ]

@@ -118,9 +118,16 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     profile = find_profile(workload)
     pricing = pricing_of(workload, one.composition, profile)
     if pricing is None:
-        return Trial("search", 0.0, 0.0, 0, None, note="nothing is profiled")
+        return Trial(
+            method="search",
+            throughput_samples_s=0.0,
+            seconds=0.0,
+            evaluations=0,
+            plan=None,
+            note="nothing is profiled",
+        )
     tables = pricing.tables
-    deepest = min(PlanRequest(workload, one.composition).deepest, MAX_DEPTH)
+    deepest = min(PlanRequest(workload=workload, composition=one.composition).deepest, MAX_DEPTH)
     limits = SearchLimits(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
     worker = Searcher(pricing, limits, seed)
     found = propose(None, pricing, limits, RANDOM, seed)
@@ -137,12 +144,25 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
             offer(elites, row, worker.elites)
     worker.evaluations = evaluations
     worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
-    judge = Judge(workload, one.composition, profile)
+    judge = Judge(workload=workload, composition=one.composition, profile=profile)
     for _, recipe in worker.recipes():
         best = judge.settle(recipe)
         if best is not None:
             took_s = clock() - begun_s
             samples_s = best.cost.throughput_samples_s
-            return Trial("search", samples_s, took_s, worker.evaluations, best.plan)
+            return Trial(
+                method="search",
+                throughput_samples_s=samples_s,
+                seconds=took_s,
+                evaluations=worker.evaluations,
+                plan=best.plan,
+            )
     took_s = clock() - begun_s
-    return Trial("search", 0.0, took_s, worker.evaluations, None, note="no plan")
+    return Trial(
+        method="search",
+        throughput_samples_s=0.0,
+        seconds=took_s,
+        evaluations=worker.evaluations,
+        plan=None,
+        note="no plan",
+    )

@@ -31,7 +31,7 @@ SEEDS = (0, 1, 2)
 METHODS: tuple[Literal["policy", "random"], ...] = ("policy", "random")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rolled:
     """Some rollouts on one composition.
 
@@ -97,8 +97,8 @@ def _roll(
     workload = workload_of(model, one)
     profile = find_profile(workload)
     asked = PlanRequest(
-        workload,
-        one.composition,
+        workload=workload,
+        composition=one.composition,
         method=method,
         rollouts=rollouts,
         budget_evaluations=None,
@@ -114,15 +114,15 @@ def _roll(
         policy = _policy(model) if method == "policy" else None
         alone_s = [_seconds(policy, pricing, asked, seed, clock) for seed in SEEDS]
     return Rolled(
-        model,
-        one.name,
-        method,
-        rollouts,
-        statistics.fmean(trial.throughput_samples_s for trial in trials),
-        statistics.median(alone_s),
-        statistics.median(trial.seconds for trial in trials),
-        statistics.fmean(trial.evaluations for trial in trials),
-        next((trial.note for trial in trials if trial.plan is None), ""),
+        model=model,
+        case=one.name,
+        method=method,
+        rollouts=rollouts,
+        throughput_samples_s=statistics.fmean(trial.throughput_samples_s for trial in trials),
+        rollouts_s=statistics.median(alone_s),
+        answer_s=statistics.median(trial.seconds for trial in trials),
+        evaluations=statistics.fmean(trial.evaluations for trial in trials),
+        note=next((trial.note for trial in trials if trial.plan is None), ""),
     )
 
 

@@ -25,7 +25,7 @@ from planner.training.settings import TrainingSettings
 GROUPS = 4800  # as the policies that come with Heddle
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seeded:
     """One whole training.
 
@@ -68,4 +68,13 @@ def measure(
             found = {str(n): found_by(model, rows, where, n, references) for n in ROLLOUTS}
             clock_s, processor_s = card.seconds["clock"], card.seconds["processor"]
             say(f"{model}, seed {seed}: trained in {clock_s:.0f} s")
-            yield asdict(Seeded(model, seed, card.groups, clock_s, processor_s, found))
+            yield asdict(
+                Seeded(
+                    model=model,
+                    seed=seed,
+                    groups=card.groups,
+                    clock_s=clock_s,
+                    processor_s=processor_s,
+                    found=found,
+                )
+            )

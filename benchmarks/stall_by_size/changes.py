@@ -44,7 +44,7 @@ class Case(NamedTuple):
     new: Plan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One change.
 
@@ -160,8 +160,8 @@ def _measured(
     stall = measure_stall(records)
     assert stall is not None
     return Measured(
-        case.name,
-        len(
+        case=case.name,
+        ranks=len(
             {
                 (p.node, gpu)
                 for plan in (case.old, case.new)
@@ -169,13 +169,14 @@ def _measured(
                 for gpu in p.gpus
             }
         ),
-        state,
-        max(r.bytes_received for r in records),
-        sum(r.bytes_received for r in records),
-        busiest,
-        stall.stall_s,
-        {name: stall.parts[f"{name}_s"] for name in LAPS},
-        *memory,
+        state_bytes=state,
+        moved_bytes=max(r.bytes_received for r in records),
+        all_bytes=sum(r.bytes_received for r in records),
+        busiest_bytes=busiest,
+        stall_s=stall.stall_s,
+        parts={name: stall.parts[f"{name}_s"] for name in LAPS},
+        peak_bytes=memory[0],
+        budget_bytes=memory[1],
     )
 
 

@@ -40,12 +40,14 @@ Seconds = dict[str, float]
 
 def model_of(blocks: int) -> ModelShape:
     """A block of it, with its moments, has 38.5 MB."""
-    return ModelShape("bench", blocks, hidden=512, heads=8, kv_heads=8, ffn=1408, vocab=256)
+    return ModelShape(
+        name="bench", layers=blocks, hidden=512, heads=8, kv_heads=8, ffn=1408, vocab=256
+    )
 
 
 def plan_on(gpu: int, blocks: int) -> Plan:
     """All of the model on one GPU."""
-    template = FilledTemplate((Stage("a", 1, blocks),), 1, (1,))
+    template = FilledTemplate((Stage(gpu_type="a", tp=1, layers=blocks),), 1, (1,))
     return Plan((template,), (PlacedStage(0, 0, 0, "n", (gpu,)),))
 
 

@@ -58,7 +58,7 @@ class PricedPlan:
         return self.memory_bytes / self.measured.memory_bytes - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """Errors over some rows; None where there is nothing to compare."""
 
@@ -138,15 +138,15 @@ def figures(rows: Sequence[PricedPlan]) -> Figures:
     memory = [100 * abs(row.memory_error) for row in rows if row.memory_error is not None]
     regrets = [100 * regret for regret in pick_regrets(rows)]
     return Figures(
-        len(rows),
-        statistics.fmean(errors),
-        statistics.median(errors),
-        float(np.quantile(errors, 0.9)),
-        statistics.fmean(100 * row.error for row in rows),
-        statistics.fmean(memory) if memory else None,
-        len(regrets),
-        statistics.fmean(regrets) if regrets else None,
-        max(regrets, default=None),
+        rows=len(rows),
+        mean_error_percent=statistics.fmean(errors),
+        median_error_percent=statistics.median(errors),
+        p90_error_percent=float(np.quantile(errors, 0.9)),
+        bias_percent=statistics.fmean(100 * row.error for row in rows),
+        memory_mean_error_percent=statistics.fmean(memory) if memory else None,
+        groups=len(regrets),
+        pick_regret_mean_percent=statistics.fmean(regrets) if regrets else None,
+        pick_regret_max_percent=max(regrets, default=None),
     )
 
 
@@ -187,7 +187,9 @@ def expert_saving() -> float:
 
     A Mixtral stage of eight GPUs over two nodes of four on 100 Gb/s Ethernet, micro-batch 1.
     """
-    workload = Workload(find_model("mixtral-8x7b"), 1, 2048, "fp16")
+    workload = Workload(
+        model=find_model("mixtral-8x7b"), global_batch=1, sequence_length=2048, precision="fp16"
+    )
     profile = generate(workload.model, 2048, "fp16", (HARDWARE["a6000"],))
     devices = tuple(Device(f"node-{index // 4}", "a6000") for index in range(8))
     sliced, spread = (

@@ -73,7 +73,7 @@ class SetFacts(BaseModel):
         """The model, with the sizes that the rows state: `layers`, and of `gpt` all others."""
         row = {**stated, **SIZES[self.model]}
         return ModelShape(
-            f"{self.model}-{row['hidden']}-{row['layers']}",
+            name=f"{self.model}-{row['hidden']}-{row['layers']}",
             kv_heads=row["heads"],
             ffn=4 * row["hidden"],
             vocab=self.vocabulary,

@@ -33,7 +33,7 @@ LENGTH = 2048
 OPERATOR_PROFILES = Path("sailor") / "aceso_profiler"  # below a folder of measurements
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfiledLayer:
     """One transformer layer of an operator profile."""
 
@@ -49,7 +49,7 @@ def profiled_shape(model: str) -> ModelShape:
     """The layer shape of a profiled model."""
     hidden, heads = PROFILED_MODELS[model]
     return ModelShape(
-        model,
+        name=model,
         layers=1,
         hidden=hidden,
         heads=heads,
@@ -86,18 +86,18 @@ def read_profiled_layers(folder: Path) -> Iterator[ProfiledLayer]:
             continue
         others = sum(us for name, us in backward.items() if name not in PRODUCTS)
         yield ProfiledLayer(
-            TYPES[path.parents[1].name],
-            match[1],
-            int(match[3]),
-            int(match[2]),
-            sum(forward.values()) / 1e6,
-            (others + 2 * products) / 1e6,
+            gpu_type=TYPES[path.parents[1].name],
+            model=match[1],
+            tp=int(match[3]),
+            micro_batch=int(match[2]),
+            forward_s=sum(forward.values()) / 1e6,
+            backward_s=(others + 2 * products) / 1e6,
         )
 
 
 def layer_seconds(layer: ProfiledLayer, gpu: GpuHardware) -> tuple[float, float]:
     """(forward, backward) of the same layer by the model, all-reduces inside."""
-    shape = Shape(layer.tp, layer.micro_batch, LENGTH, 2)
+    shape = Shape(tp=layer.tp, micro_batch=layer.micro_batch, sequence_length=LENGTH, value_bytes=2)
     work = layer_work(profiled_shape(layer.model), "block", shape)
     reduced_s = reduce_seconds(work.reduced_bytes, gpu, layer.tp)
     return forward_seconds(work, gpu) + reduced_s, backward_seconds(work, gpu) + reduced_s

@@ -43,7 +43,7 @@ Number = Annotated[int, Field(gt=0)]
 Group = tuple[int, int, str]  # GPUs, global batch, model: its plans compete
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPlan:
     """One measured plan."""
 
@@ -113,17 +113,33 @@ def _row_plan(label: str, row: Row, facts: SetFacts, hardware: Hardware) -> Meas
     model = facts.shape(hidden=row.hidden, heads=row.heads, layers=row.layers)
     rounds = -(-row.batch // (row.dp * row.micro_batch))
     samples = rounds * row.dp * row.micro_batch
-    workload = Workload(model, samples, row.length, facts.priced_precision)
+    workload = Workload(
+        model=model,
+        global_batch=samples,
+        sequence_length=row.length,
+        precision=facts.priced_precision,
+    )
     plan, composition = _megatron(row, gpu, rounds, facts.recompute)
     profile = generate(model, row.length, workload.precision, (gpu,))
     group = (row.gpus, row.batch, f"{model.name}-{row.length}")
-    return MeasuredPlan(label, plan, workload, composition, profile, row.ms / 1e3, None, group)
+    return MeasuredPlan(
+        label=label,
+        plan=plan,
+        workload=workload,
+        composition=composition,
+        profile=profile,
+        seconds=row.ms / 1e3,
+        memory_bytes=None,
+        group=group,
+    )
 
 
 def _megatron(row: Row, gpu: GpuHardware, rounds: int, recompute: str) -> tuple[Plan, Composition]:
     tp, dp, pp = row.tp, row.dp, row.pp
     layers = [row.layers // pp + (s < row.layers % pp) for s in range(pp)]
-    stages = tuple(Stage(gpu.name, tp, count, recompute) for count in layers)
+    stages = tuple(
+        Stage(gpu_type=gpu.name, tp=tp, layers=count, recompute=recompute) for count in layers
+    )
     template = FilledTemplate(stages, row.micro_batch, (rounds,) * dp)
     placement = []
     for replica in range(dp):
@@ -132,7 +148,9 @@ def _megatron(row: Row, gpu: GpuHardware, rounds: int, recompute: str) -> tuple[
             gpus = tuple(range(slot, slot + tp))
             placement.append(PlacedStage(0, replica, stage, f"node-{node:03}", gpus))
     names = sorted({placed.node for placed in placement})
-    composition = Composition(tuple(Node(name, gpu.name, gpu.node_gpus) for name in names))
+    composition = Composition(
+        tuple(Node(name=name, gpu_type=gpu.name, gpus=gpu.node_gpus) for name in names)
+    )
     return Plan((template,), tuple(placement)), composition
 
 
@@ -163,7 +181,12 @@ def _file_plan(data: Any, facts: SetFacts, hardware: Hardware) -> MeasuredPlan:
     b, batch = int(data["mbs"]), int(data["gbs"])
     rounds = -(-batch // (b * len(replicas)))
     samples = rounds * b * len(replicas)
-    workload = Workload(model, samples, facts.sequence_length, facts.priced_precision)
+    workload = Workload(
+        model=model,
+        global_batch=samples,
+        sequence_length=facts.sequence_length,
+        precision=facts.priced_precision,
+    )
     plan, composition = _on_own_nodes(replicas, counts, b, rounds, facts.recompute)
     kinds = sorted({kind for row in replicas for kind, _ in row})
     gpus = tuple(facts.gpu(name, hardware) for name in kinds)
@@ -171,7 +194,16 @@ def _file_plan(data: Any, facts: SetFacts, hardware: Hardware) -> MeasuredPlan:
     memory = int(data.get("max_mem") or 0) or None
     group = (plan.gpus, batch, model.name)
     seconds = float(data["real"])
-    return MeasuredPlan("", plan, workload, composition, profile, seconds, memory, group)
+    return MeasuredPlan(
+        label="",
+        plan=plan,
+        workload=workload,
+        composition=composition,
+        profile=profile,
+        seconds=seconds,
+        memory_bytes=memory,
+        group=group,
+    )
 
 
 def _on_own_nodes(
@@ -187,13 +219,14 @@ def _on_own_nodes(
     nodes: list[Node] = []
     for row in dict.fromkeys(replicas):
         stages = tuple(
-            Stage(kind, tp, count, recompute) for (kind, tp), count in zip(row, counts, strict=True)
+            Stage(gpu_type=kind, tp=tp, layers=count, recompute=recompute)
+            for (kind, tp), count in zip(row, counts, strict=True)
         )
         alike = replicas.count(row)
         for replica in range(alike):
             for s, (kind, tp) in enumerate(row):
                 name = f"node-{len(nodes):03}"
-                nodes.append(Node(name, kind, tp))
+                nodes.append(Node(name=name, gpu_type=kind, gpus=tp))
                 placement.append(PlacedStage(len(templates), replica, s, name, tuple(range(tp))))
         templates.append(FilledTemplate(stages, b, (rounds,) * alike))
     return Plan(tuple(templates), tuple(placement)), Composition(tuple(nodes))

@@ -120,10 +120,10 @@ def _options(
     check_nodes(composition, events, load_profile(MODEL))
     wanted = steps or (10 * STEPS if interactive else STEPS)
     return DemoOptions(
-        composition,
-        events,
-        wanted,
-        seed,
+        nodes=composition,
+        script=events,
+        steps=wanted,
+        seed=seed,
         is_patient=script is None,
         cooldown_s=COOLDOWN_S if events is SCRIPT else 0.0,
     )

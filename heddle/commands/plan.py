@@ -316,9 +316,9 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         composition = with_prices(composition, read_prices(prices))
         require_prices(composition)
     return PlanRequest(
-        workload,
-        composition,
-        None if current is None else read_current(current, workload),
+        workload=workload,
+        composition=composition,
+        current=None if current is None else read_current(current, workload),
         max_gpus=max_gpus,
         allow_ep=not wishes.pop("no_ep"),
         **wishes,

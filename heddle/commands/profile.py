@@ -142,14 +142,24 @@ def _layers(
         def measure(kind: Kind, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
             bench.spread = 0.0
             cost = measure_layer(
-                *(bench, model, kind, n, b, length, chosen),
+                bench,
+                model,
+                kind,
+                n,
+                b,
+                length,
+                chosen,
                 lambda size: r.seconds(2 * (n - 1) / n * size) if r else 0.0,
             )
             return Row(cost, bench.spread, os.getloadavg()[0])
 
         found, _ = measured_rows(
-            *(measure, ("embedding", "block", "head"), sorted(micro_batches)),
-            *(time.monotonic, math.inf, lambda *_: None),
+            measure,
+            ("embedding", "block", "head"),
+            sorted(micro_batches),
+            time.monotonic,
+            math.inf,
+            lambda *_: None,
         )
         layers |= {(kind, gpu_type, degree, b): row for (kind, b), row in found.items()}
     latency_s, each_s = measure_optimizer(bench)

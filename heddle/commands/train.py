@@ -130,7 +130,15 @@ def train(
     from heddle_operator.apis.errors import InvalidJob
 
     machine = this_machine()
-    wishes = Wishes(ranks, nodes, script, output_path, device, log_format, plan)
+    wishes = Wishes(
+        ranks=ranks,
+        nodes=nodes,
+        script=script,
+        output=output_path,
+        device=device,
+        log_format=log_format,
+        plan=plan,
+    )
     try:
         choices = choose(job, wishes, machine)
         wrong = refusals(choices, fresh, reads_weights=check)
@@ -167,7 +175,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
 
     assert choices.job.spec.output is not None
     folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
-    record = RunRecord(run, name, os.uname().nodename, os.getpid())
+    record = RunRecord(run=run, job=name, host=os.uname().nodename, pid=os.getpid())
     with contextlib.closing(OutputFolder(folder, record, fresh)) as held:
         if held.note:
             click.echo(f"note: {held.note}", err=output == "json")

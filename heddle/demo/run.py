@@ -19,7 +19,7 @@ from planner.profiles.profile import load_profile
 EVALUATIONS = 1000  # of the search: about half a second, and the same plan on every machine
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     """Choices of a user.
 
@@ -39,11 +39,11 @@ class DemoOptions:
     def for_run(self) -> RunOptions:
         """What is run where; see `RunOptions`."""
         return RunOptions(
-            demo_job(self.steps, self.seed, self.cooldown_s),
-            self.nodes,
-            self.script,
-            JOINERS,
-            load_profile(MODEL),
+            job=demo_job(self.steps, self.seed, self.cooldown_s),
+            nodes=self.nodes,
+            script=self.script,
+            joiners=JOINERS,
+            profile=load_profile(MODEL),
             seed=self.seed,
             evaluations=self.evaluations,
             is_patient=self.is_patient,
@@ -73,20 +73,26 @@ class DemoRun(LocalRun):
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
         await self.call(
-            *("worker", "reference", "--training", str(training)),
-            *("--steps", str(self.recorder.step), "--output", str(losses)),
+            "worker",
+            "reference",
+            "--training",
+            str(training),
+            "--steps",
+            str(self.recorder.step),
+            "--output",
+            str(losses),
         )
         self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
 
     def result(self) -> dict[str, Any]:
         """The run as plain data; call it after `close`."""
         facts = RunFacts(
-            self.restart_s,
-            self.reference_losses,
-            self.end_orphans(),
-            engine_name(),
-            self.options.seed,
-            self.options.evaluations,
+            restart_s=self.restart_s,
+            reference_losses=self.reference_losses,
+            orphan_processes=self.end_orphans(),
+            engine=engine_name(),
+            seed=self.options.seed,
+            evaluations=self.options.evaluations,
             emulated=True,
         )
         return build_result(self.job, self.recorder, self.profile, facts)

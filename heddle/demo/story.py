@@ -7,15 +7,20 @@ from planner.cluster.composition import Composition, Node
 
 # The node that was refused would pay once others are gone; the script ends before that.
 COOLDOWN_S = 600.0
-NODES = Composition((Node("fast-1", "demo-fast", 1), Node("fast-2", "demo-fast", 1)))
+NODES = Composition(
+    (
+        Node(name="fast-1", gpu_type="demo-fast", gpus=1),
+        Node(name="fast-2", gpu_type="demo-fast", gpus=1),
+    )
+)
 SCRIPT: tuple[Event, ...] = (
-    Event(20, "join", "fast-3", Node("fast-3", "demo-fast", 3)),
-    Event(55, "join", "slow-1", Node("slow-1", "demo-slow", 1)),
+    Event(20, "join", "fast-3", Node(name="fast-3", gpu_type="demo-fast", gpus=3)),
+    Event(55, "join", "slow-1", Node(name="slow-1", gpu_type="demo-slow", gpus=1)),
     Event(80, "drain", "fast-1"),
     Event(135, "kill", "fast-2"),
 )
 JOINERS = (
-    Node("fast-new", "demo-fast", 1),
-    Node("fast-new", "demo-fast", 2),
-    Node("slow-new", "demo-slow", 1),
+    Node(name="fast-new", gpu_type="demo-fast", gpus=1),
+    Node(name="fast-new", gpu_type="demo-fast", gpus=2),
+    Node(name="slow-new", gpu_type="demo-slow", gpus=1),
 )

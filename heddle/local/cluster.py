@@ -106,13 +106,13 @@ class LocalCluster:
     def join(self, node: Node, since_s: float | None = None) -> None:
         """A node joins, now or as if it had always been there."""
         self._nodes[node.name] = ObservedNode(
-            node.name,
-            node.gpu_type,
-            node.gpus,
-            time.monotonic() if since_s is None else since_s,
-            None,
-            node.link_domain,
-            node.speed_factor,
+            name=node.name,
+            gpu_type=node.gpu_type,
+            gpus=node.gpus,
+            joined_at_s=time.monotonic() if since_s is None else since_s,
+            leaving_at_s=None,
+            link_domain=node.link_domain,
+            speed_factor=node.speed_factor,
             gpu_price=None if node.price is None else node.price / node.gpus,
         )
         self._trigger.set()
@@ -197,7 +197,12 @@ class LocalCluster:
         if self.first_pod_s is None:
             self.first_pod_s = now
         seen = ObservedPod(
-            action.name, action.node, action.ordinal, action.gpus, "pending", created_s=now
+            name=action.name,
+            node=action.node,
+            ordinal=action.ordinal,
+            gpus=action.gpus,
+            phase="pending",
+            created_s=now,
         )
         pod = _Pod(seen)
         self._pods[action.name] = pod

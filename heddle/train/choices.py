@@ -33,7 +33,7 @@ NODE = "here"
 Found = TypeVar("Found")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """Options of a user beside the job.
 
@@ -56,7 +56,7 @@ class Wishes:
     plan: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """What is run.
 
@@ -110,7 +110,9 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
             "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
         )
     job = _job(source, wishes.output, wrong)
-    here = Composition((Node(NODE, machine.gpu_type, wishes.ranks or machine.usual_ranks),))
+    here = Composition(
+        (Node(name=NODE, gpu_type=machine.gpu_type, gpus=wishes.ranks or machine.usual_ranks),)
+    )
     nodes: Composition | None = here
     if wishes.nodes is not None:
         path = wishes.nodes
@@ -148,9 +150,17 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
     like = nodes.nodes[0]
     gpus = like.gpus if emulates else 1
     price = None if like.price is None else like.price * gpus / like.gpus
-    joiner = Node("added", like.gpu_type, gpus, price=price)
+    joiner = Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
     run, notes = as_run_here(job, output, emulates, wishes.log_format)
-    return Choices(_following(run, plan), nodes, script, (joiner,), emulates, notes, plan)
+    return Choices(
+        job=_following(run, plan),
+        nodes=nodes,
+        script=script,
+        joiners=(joiner,),
+        emulates=emulates,
+        notes=notes,
+        plan=plan,
+    )
 
 
 def as_run_here(

@@ -32,11 +32,11 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
     profile = find_profile(choices.job.workload, profiles)
     check_priced(choices, profile)
     return RunOptions(
-        choices.job,
-        choices.nodes,
-        choices.script,
-        choices.joiners,
-        profile,
+        job=choices.job,
+        nodes=choices.nodes,
+        script=choices.script,
+        joiners=choices.joiners,
+        profile=profile,
         profiles=profiles,
         emulates=choices.emulates,
         seed=seed,
@@ -57,13 +57,13 @@ class LocalJob(LocalRun):
         """The run as plain data; call it after `close`."""
         options = self.options
         facts = RunFacts(
-            self.restart_s,
-            None,
-            self.end_orphans(),
-            engine_name(),
-            options.seed,
-            options.evaluations,
-            options.emulates,
+            restart_s=self.restart_s,
+            reference_losses=None,
+            orphan_processes=self.end_orphans(),
+            engine=engine_name(),
+            seed=options.seed,
+            evaluations=options.evaluations,
+            emulated=options.emulates,
         )
         found = build_result(self.job, self.recorder, options.profile, facts)
         output = self.job.spec.output

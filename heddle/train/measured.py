@@ -87,7 +87,10 @@ async def measured_folder(
     }
     progress(0, 1, "torch is imported")  # which takes seconds
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "worker.profile.machine", json.dumps(question)),
+        sys.executable,
+        "-m",
+        "worker.profile.machine",
+        json.dumps(question),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -61,7 +61,7 @@ class EpochTimes:
     prepared_s: float = 0.0
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Recorder:
     """Everything the result and the view need."""
 

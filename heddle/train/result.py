@@ -20,7 +20,7 @@ from planner.profiles.profile import Profile
 from worker.contract import StepRecord
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """Figures that only the run itself knows.
 

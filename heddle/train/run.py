@@ -48,7 +48,7 @@ MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more w
 PATIENCE_S = 120.0  # without a step the run is given up
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """What is run where.
 
@@ -347,7 +347,10 @@ class LocalRun:
             ProcessFailed: with its last words.
         """
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "heddle", *arguments),
+            sys.executable,
+            "-m",
+            "heddle",
+            *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

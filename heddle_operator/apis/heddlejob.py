@@ -104,10 +104,10 @@ class HeddleJob(Section):
         training = self.spec.training
         model = self.spec.model.shape
         return Workload(
-            model,
-            training.global_batch,
-            training.sequence_length,
-            training.precision,
+            model=model,
+            global_batch=training.global_batch,
+            sequence_length=training.sequence_length,
+            precision=training.precision,
             recompute=self.spec.planner.recompute,
             memory="worker",
         )

@@ -235,12 +235,12 @@ class Agents:
         view, now = self.views.get(name), time.monotonic()
         was_lost = view is not None and view.unreachable_since_s is not None
         self.views[name] = AgentView(
-            name,
-            report,
-            None,
-            now,
-            progress_times(view, report, now),
-            not_finite_steps(view, report),
+            pod=name,
+            report=report,
+            unreachable_since_s=None,
+            heard_s=now,
+            progressed_s=progress_times(view, report, now),
+            not_finite=not_finite_steps(view, report),
             refusal=view.refusal if view else "",
         )
         self._on_report(report)
@@ -249,7 +249,9 @@ class Agents:
 
     def _mark_unreachable(self, name: str, error: Exception) -> None:
         now = time.monotonic()
-        view = self.views.get(name) or AgentView(name, None, None, now)
+        view = self.views.get(name) or AgentView(
+            pod=name, report=None, unreachable_since_s=None, heard_s=now
+        )
         problem = _misunderstanding(error)
         if view.unreachable_since_s is None or view.problem != problem:
             what = problem or f"does not answer: {error or type(error).__name__}"

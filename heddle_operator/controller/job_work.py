@@ -34,7 +34,7 @@ from heddle_operator.telemetry.metrics import OperatorMetrics
 from planner.profiles.generator import find_profile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerContext:
     """What all jobs of an operator share.
 

@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 LOOK_S = 1.0  # between two looks at whether Kopf still watches
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
     """What the command line says.
 
@@ -83,11 +83,11 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
         arbiter = PriorityArbiter(lambda job: controller.enqueue(job))
         controller = Controller(
             ControllerContext(
-                api.fenced(elector.left_s),
-                cache,
-                options.defaults,
-                options.settings,
-                metrics,
+                api=api.fenced(elector.left_s),
+                cache=cache,
+                defaults=options.defaults,
+                settings=options.settings,
+                metrics=metrics,
                 left_s=elector.left_s,
                 pool=planners,
                 arbiter=arbiter,

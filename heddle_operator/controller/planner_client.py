@@ -114,7 +114,7 @@ class PlannerClient:
             data = await self._pool.search(self._settings, action, self._job)
         except SearchFailed as error:
             LOG.warning("%s: %s", action, error)
-            self._reply(action.key, PlanReply(None, problem=str(error)))
+            self._reply(action.key, PlanReply(plan=None, problem=str(error)))
             asyncio.get_running_loop().call_later(FAILED_S, self._forget, action.key)
             return
         finally:
@@ -128,7 +128,7 @@ class PlannerClient:
                 LOG.info("the planner says: %s", note)
         gpus = 0 if plan else action.max_gpus.allowed(action.composition)
         self._reply(
-            action.key, PlanReply(Plan.from_json(plan) if plan else None, gpus=gpus, **data)
+            action.key, PlanReply(plan=Plan.from_json(plan) if plan else None, gpus=gpus, **data)
         )
 
     async def _weigh(self, sizes: NodeSizes) -> None:
@@ -161,13 +161,13 @@ def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
     """What all searches of a job have in common."""
     workload = job.workload
     return SearchSettings(
-        workload.model.name,
-        workload.global_batch,
-        workload.sequence_length,
-        settings.plan_seed,
-        job.spec.elastic.min_holders,
-        settings.plan_evaluations,
-        job.spec.planner.budget_seconds,
+        model=workload.model.name,
+        global_batch=workload.global_batch,
+        sequence_length=workload.sequence_length,
+        seed=settings.plan_seed,
+        min_holders=job.spec.elastic.min_holders,
+        budget_evaluations=settings.plan_evaluations,
+        budget_s=job.spec.planner.budget_seconds,
         shape=job.training.shape,
         precision=workload.precision,
         recompute=workload.recompute,

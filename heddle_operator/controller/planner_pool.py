@@ -190,7 +190,9 @@ class _Process:
         if self.is_alive:
             return
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "heddle_operator.controller.planner_server"),
+            sys.executable,
+            "-m",
+            "heddle_operator.controller.planner_server",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=dict(environment),

@@ -39,7 +39,7 @@ from planner.search.curves import throughput_curves
 READY = "ready"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
     """What stays the same for all plans of a job; part of each question.
 
@@ -76,10 +76,10 @@ class SearchSettings:
         """What is planned for."""
         model = find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
         return Workload(
-            model,
-            self.global_batch,
-            self.sequence_length,
-            self.precision,
+            model=model,
+            global_batch=self.global_batch,
+            sequence_length=self.sequence_length,
+            precision=self.precision,
             recompute=self.recompute,
             memory="worker",
         )
@@ -91,15 +91,15 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     workload = settings.workload
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
-        request = PlanRequest(workload, nodes, seed=settings.seed)
+        request = PlanRequest(workload=workload, composition=nodes, seed=settings.seed)
         return {"curves": throughput_curves(request, profile)}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
     max_gpus = GpuLimits.from_json(question.get("max_gpus", {}))
     request = PlanRequest(
-        workload,
-        composition,
-        current,
+        workload=workload,
+        composition=composition,
+        current=current,
         max_gpus=max_gpus,
         objective=settings.objective,
         seed=settings.seed,
@@ -141,7 +141,9 @@ def _profile_of(settings: str) -> tuple[SearchSettings, Profile]:
 
 def warm() -> None:
     """Search once: loading what was compiled takes nothing from the first question's time."""
-    settings = SearchSettings("tiny-llama", 8, 128, budget_evaluations=100)
+    settings = SearchSettings(
+        model="tiny-llama", global_batch=8, sequence_length=128, budget_evaluations=100
+    )
     nodes = Composition.from_text("demo-fast=2x2,demo-slow=1x2")
     answer(
         settings, find_profile(settings.workload), {"composition": nodes.to_json(), "current": None}

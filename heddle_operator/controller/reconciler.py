@@ -105,7 +105,10 @@ class Reconciler:
         observed, now = await self.observe(), time.monotonic()
         LOG.debug(
             "observed %d nodes, %d pods, %d agents that answer, %d records",
-            *(len(observed.nodes), len(observed.pods), len(observed.reports), len(observed.epochs)),
+            len(observed.nodes),
+            len(observed.pods),
+            len(observed.reports),
+            len(observed.epochs),
         )
         if self._speeds is not None:
             observed = self._speeds.seen(observed, now)

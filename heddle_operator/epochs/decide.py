@@ -50,7 +50,9 @@ def decide(view: View) -> Decision:
         message = ended.message or (TRAINED if complete else "")
         ends, again = end_pods(view, ended)
         phase: Phase = "Complete" if complete else "Failed"
-        return Decision(ends, phase, message, again, reason=ended.failed)
+        return Decision(
+            actions=ends, phase=phase, message=message, look_again_s=again, reason=ended.failed
+        )
     decision = _next_step(view)
     stranded = halt_stranded(view)
     tidy: tuple[Action, ...] = (
@@ -120,7 +122,11 @@ def _next_step(view: View) -> Decision:
 def _finish_switch(view: View, live: EpochRecord, phases: set[str]) -> Decision:
     """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
     if phases <= {"training", "saving", "done"}:
-        return Decision((CloseEpoch(live.epoch, "live"),), "Running", f"epoch {live.epoch} is live")
+        return Decision(
+            actions=(CloseEpoch(epoch=live.epoch, outcome="live"),),
+            phase="Running",
+            message=f"epoch {live.epoch} is live",
+        )
     members = live.seal.pods if live.seal else ()
     reports = [report_of(view.observed, pod) for pod in sorted(members)]
     waiting = [
@@ -129,10 +135,10 @@ def _finish_switch(view: View, live: EpochRecord, phases: set[str]) -> Decision:
         if report is not None and report.epoch == live.epoch and report.phase == "prepare"
     ]
     return Decision(
-        send_directive(view.job, live, "switch", view.observed, waiting),
-        "Switching",
-        f"the job switches to epoch {live.epoch}",
-        progress_timeout_s(live, view.settings),
+        actions=send_directive(view.job, live, "switch", view.observed, waiting),
+        phase="Switching",
+        message=f"the job switches to epoch {live.epoch}",
+        look_again_s=progress_timeout_s(live, view.settings),
     )
 
 

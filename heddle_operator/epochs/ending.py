@@ -51,7 +51,11 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
     actions: list[Action] = []
     if view.situation.pending is not None:
         actions.append(
-            CloseEpoch(view.situation.pending.epoch, "aborted", "the training has ended")
+            CloseEpoch(
+                epoch=view.situation.pending.epoch,
+                outcome="aborted",
+                message="the training has ended",
+            )
         )
     diverged = _divergence(live, observed)
     if set(phases) == {"done"} and diverged is not None:
@@ -60,8 +64,12 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
         return fail(live, "Diverged", f"{diverged.error}; {kept}", actions)
     if set(phases) == {"done"}:
         words = _what_is_trained(spec.steps, live, observed) + _how_kept(observed)
-        actions.append(CloseEpoch(live.epoch, "complete", "" if words == TRAINED else words))
-        return Decision(tuple(actions), "Complete", words)
+        actions.append(
+            CloseEpoch(
+                epoch=live.epoch, outcome="complete", message="" if words == TRAINED else words
+            )
+        )
+        return Decision(actions=tuple(actions), phase="Complete", message=words)
     failed = output_failure(observed)
     if failed:
         actions.append(RecordEvent(f"output-{live.epoch}-{failed}", "OutputFailed", failed))
@@ -69,7 +77,13 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
     words = failed or f"the final weights are written: {done} of {len(phases)} ranks are done"
     words = f"{diverged.error}; {words}" if diverged else words
     reason: DecisionReason | None = "OutputFailed" if failed else "Diverged" if diverged else None
-    return Decision(tuple(actions), "Saving", words, LOOK_AGAIN_S, reason=reason)
+    return Decision(
+        actions=tuple(actions),
+        phase="Saving",
+        message=words,
+        look_again_s=LOOK_AGAIN_S,
+        reason=reason,
+    )
 
 
 def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
@@ -121,7 +135,7 @@ def end_by_limit(reason: FailedReason, sentence: str, observed: Observed) -> Dec
     if observed.epochs:
         return fail(observed.epochs[-1], reason, sentence)
     event = RecordEvent(f"failed-{reason}", reason, sentence)
-    return Decision((event,), "Failed", sentence, reason=reason)
+    return Decision(actions=(event,), phase="Failed", message=sentence, reason=reason)
 
 
 def fail(
@@ -129,8 +143,10 @@ def fail(
 ) -> Decision:
     """The end of a job: its record, its Event and its phase name the same reason."""
     event = RecordEvent(f"failed-{live.epoch}", reason, sentence)
-    closed = CloseEpoch(live.epoch, "failed", sentence, failed=reason)
-    return Decision((*actions, closed, event), "Failed", sentence, reason=reason)
+    closed = CloseEpoch(epoch=live.epoch, outcome="failed", message=sentence, failed=reason)
+    return Decision(
+        actions=(*actions, closed, event), phase="Failed", message=sentence, reason=reason
+    )
 
 
 def _phase_of(view: View, live: EpochRecord, seen: MemberView) -> str:

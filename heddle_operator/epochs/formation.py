@@ -46,13 +46,17 @@ def form_epoch(view: View, record: EpochRecord) -> Decision:
         fault = joined(failure.sentence for failure in failed)
     if fault:
         return Decision(
-            (
+            actions=(
                 CloseEpoch(
-                    record.epoch, "aborted", fault, failures_of(record, view.observed), failed
+                    epoch=record.epoch,
+                    outcome="aborted",
+                    message=fault,
+                    failures=failures_of(record, view.observed),
+                    start_failures=failed,
                 ),
             ),
-            "Preparing",
-            f"epoch {record.epoch} was aborted: {fault}",
+            phase="Preparing",
+            message=f"epoch {record.epoch} was aborted: {fault}",
         )
     if record.seal is None:
         gathered = gather(view, record)
@@ -210,23 +214,28 @@ def _direct(view: View, record: EpochRecord, seal: Seal) -> Decision:
     )
     if phase == "switch":
         return Decision(
-            actions,
-            "Switching",
-            f"the job switches to epoch {record.epoch}",
-            progress_timeout_s(record, settings),
+            actions=actions,
+            phase="Switching",
+            message=f"the job switches to epoch {record.epoch}",
+            look_again_s=progress_timeout_s(record, settings),
         )
     refusals = [f"pod {pod} refuses: {why}" for pod in pods if (why := _refusal(observed, pod))]
     if refusals:
-        return Decision(actions, "Preparing", refusals[0], settings.peer_timeout_s)
+        return Decision(
+            actions=actions,
+            phase="Preparing",
+            message=refusals[0],
+            look_again_s=settings.peer_timeout_s,
+        )
     waits_s = view.now - seal.sealed_s
     awaited = unprepared(observed, record) if waits_s >= settings.peer_timeout_s else ""
     return Decision(
-        actions,
-        "Preparing",
-        f"epoch {record.epoch} is being prepared: {len(seal.members) - len(new)} of "
+        actions=actions,
+        phase="Preparing",
+        message=f"epoch {record.epoch} is being prepared: {len(seal.members) - len(new)} of "
         f"{counted(len(seal.members), 'rank')} ready"
         + (f"; it waits for {awaited}" if awaited else ""),
-        settings.peer_timeout_s,
+        look_again_s=settings.peer_timeout_s,
         slow=f"epoch {record.epoch} waits for {awaited}" if awaited else "",
     )
 

@@ -41,51 +41,68 @@ def gather(view: View, record: EpochRecord) -> Decision:
     late = _late_node(view, record)
     if late:
         reason = f"node {late} must start its pod again, and the others suffice"
-        return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Recovering", reason)
+        return Decision(
+            actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=reason),),
+            phase="Recovering",
+            message=reason,
+        )
     created = missing_pods(view.job, record, observed)
     trouble = start_trouble(record, observed)
     if created:
         refused = {r.name: r.at_s + settings.refusal_pause_s - view.now for r in observed.refusals}
         waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
         return Decision(
-            tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
-            "Preparing",
-            trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
-            sooner(settings.pod_timeout_s, *waits),
+            actions=tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
+            phase="Preparing",
+            message=trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
+            look_again_s=sooner(settings.pod_timeout_s, *waits),
         )
     holders = needed_holders(view, record)
     absent = _absent_holders(record, situation)
     if absent:
         reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
-        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+        return Decision(
+            actions=(), phase="Preparing", message=reason, look_again_s=settings.peer_timeout_s
+        )
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed.member(m))})
     if members is None or waiting or situation.doubtful:
         awaited = waiting or situation.doubtful
         names = named("pod", awaited) if awaited else "its pods"
         reason = trouble or f"epoch {record.epoch} waits for {names}"
-        return Decision((), "Preparing", reason, settings.peer_timeout_s)
+        return Decision(
+            actions=(), phase="Preparing", message=reason, look_again_s=settings.peer_timeout_s
+        )
     stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, situation)]
     if stale:
         reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
-        return Decision((), "Preparing", reason, 1.0)
+        return Decision(actions=(), phase="Preparing", message=reason, look_again_s=1.0)
     resume: Resume | None = None
     if record.reason == "loss":
         survivors = Survivors.of(view.job.workload.model, holders, observed)
         resume, problem = survivors.resume(), survivors.problem()
         if problem:  # what follows from it is the business of recovery
-            return Decision((CloseEpoch(record.epoch, "aborted", problem),), "Recovering", problem)
+            return Decision(
+                actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=problem),),
+                phase="Recovering",
+                message=problem,
+            )
     store = choose_store(members, observed)
     if store is None:
-        return Decision((), "Preparing", f"epoch {record.epoch} waits for a store", 1.0)
+        return Decision(
+            actions=(),
+            phase="Preparing",
+            message=f"epoch {record.epoch} waits for a store",
+            look_again_s=1.0,
+        )
     exits = tuple(
         (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
     )
     seal = Seal(members, store, resume, view.now, exits)
     return Decision(
-        (SealEpoch(record.epoch, seal),),
-        "Preparing",
-        f"epoch {record.epoch} has all its pods",
+        actions=(SealEpoch(record.epoch, seal),),
+        phase="Preparing",
+        message=f"epoch {record.epoch} has all its pods",
     )
 
 
@@ -174,7 +191,9 @@ def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
     if record.reason == "drain" and situation.live is not None:
         emergency_s = emergency_left_s(view, situation.live, True)
     if min(left_s, emergency_s) > 0:
-        return Decision((), "Preparing", "", min(left_s, emergency_s))
+        return Decision(
+            actions=(), phase="Preparing", message="", look_again_s=min(left_s, emergency_s)
+        )
     other = consider_plan(replace(view, situation=replace(situation, pending=None)))
     can_go = _can_go(observed, situation)
     for action in other.actions:
@@ -186,10 +205,16 @@ def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
             ):
                 continue
             reason = f"the others go first, without waiting for {named('node', late)}"
-            return Decision((CloseEpoch(record.epoch, "aborted", reason),), "Preparing", reason)
+            return Decision(
+                actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=reason),),
+                phase="Preparing",
+                message=reason,
+            )
     asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
     again = emergency_s if 0 < emergency_s < math.inf else None
-    return Decision(asked, "Preparing", "", sooner(other.look_again_s, again))
+    return Decision(
+        actions=asked, phase="Preparing", message="", look_again_s=sooner(other.look_again_s, again)
+    )
 
 
 def _lowers_holders(job: HeddleJob, waits: Plan, goes: Plan, observed: Observed) -> bool:

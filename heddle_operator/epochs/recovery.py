@@ -50,12 +50,21 @@ def recover(view: View, live: EpochRecord) -> Decision:
         return _await_halt(view, live, moving, survivors)
     if situation.doubtful:
         reason = f"the job waits for an answer of {named('pod', situation.doubtful)}"
-        return Decision((), "Recovering", reason, doubt_left_s(observed, view.now, settings))
+        return Decision(
+            actions=(),
+            phase="Recovering",
+            message=reason,
+            look_again_s=doubt_left_s(observed, view.now, settings),
+        )
     problem = survivors.problem()
     silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
     silent = silent or silent_members(view, live)
     if problem and silent:
-        return Decision((), "Recovering", f"{problem}, unless pod {silent[0]} answers again")
+        return Decision(
+            actions=(),
+            phase="Recovering",
+            message=f"{problem}, unless pod {silent[0]} answers again",
+        )
     if problem and not situation.ever_live:
         return _start_over(live, situation, problem)
     if problem:
@@ -63,11 +72,15 @@ def recover(view: View, live: EpochRecord) -> Decision:
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, situation.lost)))
     if _will_be_killed(observed, live, settings):
         reason = f"{situation.lost[0]}; the job waits until its agent has killed it"
-        return Decision((event,), "Recovering", reason, settings.kill_s / 4)
+        return Decision(
+            actions=(event,), phase="Recovering", message=reason, look_again_s=settings.kill_s / 4
+        )
     stopped = _stopped_pods(view, live, survivors)
     if stopped:
         reason = f"{situation.lost[0]}; the pods that fell silent are deleted"
-        return Decision((event, *stopped), "Recovering", reason, 1.0)
+        return Decision(
+            actions=(event, *stopped), phase="Recovering", message=reason, look_again_s=1.0
+        )
     planned = _plan_on(view, survivors)
     return replace(planned, actions=(event, *_gpu_events(situation), *planned.actions))
 
@@ -97,15 +110,22 @@ def _await_halt(
     left = since_s + _halt_s(live, observed, view.settings) - view.now
     if left > 0:
         reason = f"{situation.lost[0]}; the job waits until {ranks} halt"
-        return Decision(given_up, "Recovering", reason, left)
+        return Decision(actions=given_up, phase="Recovering", message=reason, look_again_s=left)
     needed = survivors.problem(names)
     if needed:
         reason = f"{ranks} did not halt and are kept: without them, {needed}"
         pod = RelatedObject("Pod", names[0])
         event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
-        return Decision((event, *given_up), "Recovering", reason, reason="RankStuck")
+        return Decision(
+            actions=(event, *given_up), phase="Recovering", message=reason, reason="RankStuck"
+        )
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
-    return Decision(deleted, "Recovering", f"{ranks} did not halt and are deleted", 1.0)
+    return Decision(
+        actions=deleted,
+        phase="Recovering",
+        message=f"{ranks} did not halt and are deleted",
+        look_again_s=1.0,
+    )
 
 
 def _stall_event(live: EpochRecord, situation: Situation) -> tuple[RecordEvent, ...]:
@@ -181,8 +201,13 @@ def _start_over(live: EpochRecord, situation: Situation, problem: str) -> Decisi
         for pod in sorted({holder.pod for holder in situation.holders})
     ]
     if live.outcome != "aborted":
-        actions.append(CloseEpoch(live.epoch, "aborted", problem))
-    return Decision(tuple(actions), "Pending", f"the start failed: {problem}", 1.0)
+        actions.append(CloseEpoch(epoch=live.epoch, outcome="aborted", message=problem))
+    return Decision(
+        actions=tuple(actions),
+        phase="Pending",
+        message=f"the start failed: {problem}",
+        look_again_s=1.0,
+    )
 
 
 def _is_silent(observed: Observed, name: str) -> bool:

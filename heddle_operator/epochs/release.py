@@ -35,7 +35,9 @@ def leaving_events(observed: Observed, situation: Situation) -> tuple[RecordEven
     reasons = leaving_reasons(observed, live.hosts)
     return tuple(
         RecordEvent(
-            *(f"leaving-{live.epoch}-{node}", "NodeLeaving", f"node {node} {reasons[node]}"),
+            f"leaving-{live.epoch}-{node}",
+            "NodeLeaving",
+            f"node {node} {reasons[node]}",
             related=RelatedObject("Node", node),
         )
         for node in live.plan.nodes

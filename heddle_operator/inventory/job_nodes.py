@@ -65,7 +65,7 @@ class _Use:
     is_timed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """A node at the last look."""
 
@@ -177,7 +177,7 @@ class JobNodes:
         if facts is not None:
             waits_s = flap.until_s if flap is not None else None
             view = self._history.view(facts, use.held, now, use.lent, use.claims, waits_s)
-        return _Row(node, on, facts, use, view, flap)
+        return _Row(node=node, on=on, facts=facts, use=use, view=view, flap=flap)
 
     def _facts(self, name: str, node: Node) -> NodeFacts | None:
         assert self._table is not None, "a look comes first"

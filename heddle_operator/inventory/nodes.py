@@ -41,7 +41,7 @@ class NodeRequirements:
     gpu_types: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """Offer of a Node to every job with the same requirements, whoever holds GPUs there.
 
@@ -89,12 +89,18 @@ def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
         known = ", ".join(required.gpu_types) or "none"
         problem = f"is of GPU type {gpu_type}; the job can use {known}"
     if problem:
-        return NodeFacts(name, capacity, allocatable, gpu_type, problem)
+        return NodeFacts(
+            name=name,
+            capacity=capacity,
+            allocatable=allocatable,
+            gpu_type=gpu_type,
+            problem=problem,
+        )
     return NodeFacts(
-        name,
-        capacity,
-        allocatable,
-        gpu_type,
+        name=name,
+        capacity=capacity,
+        allocatable=allocatable,
+        gpu_type=gpu_type,
         notices=notices_of(node, required.leave_on_cordon),
         refusal=refusal_of(node, required.pod_spec),
         link_domain=next((labels[key] for key in LINK_DOMAINS if labels.get(key)), "default"),
@@ -141,12 +147,12 @@ def view_node(
     if not gpus and not refusal:
         refusal = _full(others, capacity, claims)
     seen = ObservedNode(
-        name,
-        facts.gpu_type,
-        gpus,
-        joined_at_s,
-        first[1] if first else None,
-        facts.link_domain,
+        name=name,
+        gpu_type=facts.gpu_type,
+        gpus=gpus,
+        joined_at_s=joined_at_s,
+        leaving_at_s=first[1] if first else None,
+        link_domain=facts.link_domain,
         is_ready=facts.is_ready,
         is_cordoned=facts.is_cordoned,
         lent=lent,

@@ -62,12 +62,12 @@ def view_pod(
     leaves_at_s = wall_s(deleting) - RELEASED_S - clock_offset_s if deleting else None
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
-        metadata["name"],
-        notes[NODE_ANNOTATION],
-        int(notes[ORDINAL_ANNOTATION]),
-        requested_gpus(pod["spec"]),
-        phase,
-        _address(status) if phase == "running" else None,
+        name=metadata["name"],
+        node=notes[NODE_ANNOTATION],
+        ordinal=int(notes[ORDINAL_ANNOTATION]),
+        gpus=requested_gpus(pod["spec"]),
+        phase=phase,
+        address=_address(status) if phase == "running" else None,
         deleting=deleting is not None,
         leaving_at_s=leaves_at_s,
         created_s=created_wall_s - clock_offset_s,

@@ -37,7 +37,7 @@ class Waiting:
     spec: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuAllocation:
     """GPUs of a node that a pod holds or claims.
 
@@ -74,9 +74,14 @@ def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
         return None
     metadata = pod["metadata"]
     return GpuAllocation(
-        *(metadata["uid"], node, gpus, owner_uid(metadata), bool(bound_to)),
-        *(str(metadata.get("namespace", "")), str(metadata.get("name", ""))),
-        None if bound_to else _waiting(pod),
+        pod_uid=metadata["uid"],
+        node=node,
+        gpus=gpus,
+        owner_uid=owner_uid(metadata),
+        is_bound=bool(bound_to),
+        namespace=str(metadata.get("namespace", "")),
+        pod=str(metadata.get("name", "")),
+        waiting=None if bound_to else _waiting(pod),
     )
 
 

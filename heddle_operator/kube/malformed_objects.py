@@ -38,8 +38,10 @@ class MalformedObjects:
             if self._told.add(version):
                 LOG.warning(
                     "%s %s/%s is left out, it cannot be read: %s",
-                    *(body.get("kind", "object"), metadata.get("namespace", "-")),
-                    *(metadata.get("name", "?"), what_is_wrong(error)),
+                    body.get("kind", "object"),
+                    metadata.get("namespace", "-"),
+                    metadata.get("name", "?"),
+                    what_is_wrong(error),
                 )
             return None
 

@@ -138,25 +138,25 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
             raise ValueError(f"{key} is {data[key]!r}, not one of {', '.join(words)}")
     closed = data.get("closedAt")
     return EpochRecord(
-        int(body["metadata"]["labels"][EPOCH_LABEL]),
-        Plan.from_json(plan_by_row(plan)),
-        data["reason"],
-        Composition.from_json(composition),
-        float(data["adoptedAt"]) - clock_offset_s,
-        _seal_of(seal, float(data["sealedAt"]) - clock_offset_s) if seal is not None else None,
-        data["outcome"],
-        float(closed) - clock_offset_s if closed else None,
-        data.get("message", ""),
-        float(data["stepSeconds"]) if "stepSeconds" in data else None,
-        _failures_of(data, "cause"),
-        _failures_of(data, "failures"),
-        _start_failures_of(data),
-        int(data["steps"]) if "steps" in data else None,
-        data.get("inHaste") == "true",
-        int(data["maxGPUs"]) if "maxGPUs" in data else None,
+        epoch=int(body["metadata"]["labels"][EPOCH_LABEL]),
+        plan=Plan.from_json(plan_by_row(plan)),
+        reason=data["reason"],
+        composition=Composition.from_json(composition),
+        adopted_s=float(data["adoptedAt"]) - clock_offset_s,
+        seal=_seal_of(seal, float(data["sealedAt"]) - clock_offset_s) if seal is not None else None,
+        outcome=data["outcome"],
+        closed_s=float(closed) - clock_offset_s if closed else None,
+        message=data.get("message", ""),
+        step_s=float(data["stepSeconds"]) if "stepSeconds" in data else None,
+        cause=_failures_of(data, "cause"),
+        failures=_failures_of(data, "failures"),
+        start_failures=_start_failures_of(data),
+        steps=int(data["steps"]) if "steps" in data else None,
+        in_haste=data.get("inHaste") == "true",
+        max_gpus=int(data["maxGPUs"]) if "maxGPUs" in data else None,
         # A newer operator may know more words.
-        next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
-        next((word for word in get_args(FailedReason) if word == data.get("failed")), None),
+        moved_by=next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
+        failed=next((word for word in get_args(FailedReason) if word == data.get("failed")), None),
     )
 
 
@@ -182,7 +182,10 @@ def _start_failures_of(data: Mapping[str, str]) -> tuple[StartFailure, ...]:
             raise ValueError(f"the cause of a start failure is {row['cause']!r}")
     return tuple(
         StartFailure(
-            *(str(r["node"]), r["cause"], str(r["sentence"]), int(r["generation"])),
+            str(r["node"]),
+            r["cause"],
+            str(r["sentence"]),
+            int(r["generation"]),
             int(r.get("gpus", 0)),
         )
         for r in rows

@@ -44,7 +44,7 @@ _WORKERS_OWN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDefaults:
     """Defaults of an administrator for all worker pods.
 

@@ -7,11 +7,10 @@ Source: design, section 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import joined
 from heddle_operator.rules.attempts import keep_after_failure, untried
 from heddle_operator.rules.candidates import (
     debounce_left_s,
@@ -27,7 +26,6 @@ from heddle_operator.rules.emergency import (
     nodes_after,
 )
 from heddle_operator.rules.failures import (
-    LeftOut,
     causes_of,
     failed_attempt,
     nodes_left_out,
@@ -41,7 +39,14 @@ from heddle_operator.rules.gain import (
     quiet_left_s,
 )
 from heddle_operator.rules.gang import turn_left_s
-from heddle_operator.rules.gpu_limits import allowed_gpus, gpu_limits, most_gpus, plan_request
+from heddle_operator.rules.gpu_limits import (
+    allowed_gpus,
+    gpu_limits,
+    left_by_quotas,
+    most_gpus,
+    plan_request,
+    too_few_gpus,
+)
 from heddle_operator.rules.modes import adopt_referenced, recommend
 from heddle_operator.rules.moves.causes import cause_of_move, loses_gpus
 from heddle_operator.rules.moves.surplus import large_pod, surplus_words, without_pod
@@ -52,10 +57,9 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.situation import View
-from heddle_operator.state.snapshot import Headroom, Observed
+from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from planner.wording import counted
 from worker.contract import Reason, resume_of
 
 TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
@@ -89,19 +93,32 @@ def consider_plan(view: View) -> Decision:
                 f"the job moves once node {joined[0]}, which joined lately, may be used: "
                 f"minHolders is {job.spec.elastic.min_holders}, and {why}"
             )
-            return Decision((), phase, sentence, sooner(again, joined[1]))
+            return Decision(
+                actions=(), phase=phase, message=sentence, look_again_s=sooner(again, joined[1])
+            )
     if allowed_gpus(job, observed, composition) < job.spec.elastic.min_gpus:
-        sentence = _too_few(job, observed, composition, left_out)
+        sentence = too_few_gpus(job, observed, composition, left_out)
         event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
         told = (event,) if phase == "Pending" else ()
-        return Decision(told, phase, sentence, again, reason="InsufficientGPUs")
+        return Decision(
+            actions=told,
+            phase=phase,
+            message=sentence,
+            look_again_s=again,
+            reason="InsufficientGPUs",
+        )
     if observed.template_problem and reason in ("start", "join"):
         sentence = f"the cluster takes no pod of the job: {observed.template_problem}"
         event = RecordEvent(f"no-pod-{sentence}", "PodsCannotStart", sentence)
         again = sooner(again, TEMPLATE_S)
         keeps = live is not None
         return Decision(
-            (event,), phase, sentence, again, keeps_plan=keeps, reason="PodsCannotStart"
+            actions=(event,),
+            phase=phase,
+            message=sentence,
+            look_again_s=again,
+            keeps_plan=keeps,
+            reason="PodsCannotStart",
         )
     if job.spec.elastic.mode == "Manual" and reason in ("start", "join"):
         followed = adopt_referenced(view, composition, reason, live)
@@ -112,11 +129,18 @@ def consider_plan(view: View) -> Decision:
     asked = (live.composition, live.max_gpus) if live is not None and knows else None
     if reason == "join" and asked == (composition, most):
         room = observed.headroom
-        said = _left_by(room) if 0 in (room.gpus, room.pods) else []
+        said = left_by_quotas(room) if 0 in (room.gpus, room.pods) else []
         said += filter(None, [surplus_words(job, observed)])
         spent = f" ({'; '.join(said)})" if said else ""
         sentence = f"the plan is kept: it was found for these very nodes{spent}"
-        return Decision((), phase, sentence, again, keeps_plan=True, reason="PlanKept")
+        return Decision(
+            actions=(),
+            phase=phase,
+            message=sentence,
+            look_again_s=again,
+            keeps_plan=True,
+            reason="PlanKept",
+        )
     return _ask(view, composition, reason, leaving, again, phase)
 
 
@@ -132,7 +156,12 @@ def _ask(
     observed = view.observed
     live = view.situation.live
     if live is None and observed.is_weighing:
-        return Decision((), "Planning", "the planner weighs the GPU types for the job", again)
+        return Decision(
+            actions=(),
+            phase="Planning",
+            message="the planner weighs the GPU types for the job",
+            look_again_s=again,
+        )
     request = plan_request(view.job, observed, composition, live.plan if live else None)
     reply = observed.replies.get(request.key)
     if reason == "drain" and live is not None:
@@ -144,11 +173,22 @@ def _ask(
     if reply is None:
         actions = () if request.key in observed.planning else (request,)
         sentence = f"the planner searches a plan for {request.gpus_on_nodes}"
-        return Decision(actions, "Planning" if phase != "Running" else phase, sentence, again)
+        return Decision(
+            actions=actions,
+            phase="Planning" if phase != "Running" else phase,
+            message=sentence,
+            look_again_s=again,
+        )
     if reply.plan is None:
         event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
         words = f"there is no plan: {reply.problem}"
-        return Decision((event,), phase, words, again, reason="InsufficientGPUs")
+        return Decision(
+            actions=(event,),
+            phase=phase,
+            message=words,
+            look_again_s=again,
+            reason="InsufficientGPUs",
+        )
     forced = None
     if live is not None and reason in ("drain", "loss"):
         forced = cause_of_move(view, live, leaving)
@@ -219,7 +259,14 @@ def _judge(
             pays_from_s = verdict.pays_from_change_s
             again = sooner(again, quiet_left_s(observed.epochs, now, pays_from_s, settings))
         events = _kept_event(live, reply, composition, verdict.sentence)
-        return Decision(events, phase, verdict.sentence, again, keeps_plan=True, reason="PlanKept")
+        return Decision(
+            actions=events,
+            phase=phase,
+            message=verdict.sentence,
+            look_again_s=again,
+            keeps_plan=True,
+            reason="PlanKept",
+        )
     failed = failed_attempt(observed.epochs, reply.plan, now) if reason == "join" else None
     if failed is not None:
         return keep_after_failure(failed, now, again)
@@ -231,20 +278,26 @@ def _judge(
         wait, pause = (turn, "job's start backoff") if turn > wait else (wait, pause)
     if wait > 0:
         sentence = f"{verdict.sentence}; the change begins after the {pause}"
-        return Decision((), phase, sentence, sooner(again, wait))
+        return Decision(actions=(), phase=phase, message=sentence, look_again_s=sooner(again, wait))
     adopt = AdoptPlan(
-        *(observed.next_epoch, reply.plan, reason, composition, reply.iteration_s),
-        causes_of(view.situation),
-        job.spec.steps,
+        epoch=observed.next_epoch,
+        plan=reply.plan,
+        reason=reason,
+        composition=composition,
+        step_s=reply.iteration_s,
+        cause=causes_of(view.situation),
+        steps=job.spec.steps,
         max_gpus=gpu_limits(job, observed, composition).total,
         moved_by=forced.kind if forced else None,
     )
-    event = RecordEvent(
-        f"adopted-{adopt.epoch}",
-        "PlanSelected",
-        f"epoch {adopt.epoch} ({reason}): {verdict.sentence}",
-    )
-    return Decision((adopt, event), "Preparing", verdict.sentence, again)
+    return _adopted(adopt, verdict.sentence, again)
+
+
+def _adopted(adopt: AdoptPlan, sentence: str, again: float | None = None) -> Decision:
+    """The decision that adopts a plan, with its Event."""
+    words = f"epoch {adopt.epoch} ({adopt.reason}): {sentence}"
+    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", words)
+    return Decision(actions=(adopt, event), phase="Preparing", message=sentence, look_again_s=again)
 
 
 def _is_repriced(observed: Observed, live: EpochRecord) -> bool:
@@ -269,13 +322,16 @@ def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> De
     """Adopt the live plan once more, with the steps that the job wants now."""
     reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
     adopt = AdoptPlan(
-        *(observed.next_epoch, live.plan, "join", live.composition, live.step_s),
+        epoch=observed.next_epoch,
+        plan=live.plan,
+        reason="join",
+        composition=live.composition,
+        step_s=live.step_s,
         steps=job.spec.steps,
         is_emergency=live.is_emergency,
         max_gpus=live.max_gpus,
     )
-    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
-    return Decision((adopt, event), "Preparing", reason)
+    return _adopted(adopt, reason)
 
 
 def _emergency_move(
@@ -289,46 +345,16 @@ def _emergency_move(
     """Adopt the live plan without the replicas that must go; a better one is searched later."""
     reason = f"the job moves in haste, by dropping replicas: {why.sentence}"
     adopt = AdoptPlan(
-        *(observed.next_epoch, plan, "drain", composition, live.step_s),
+        epoch=observed.next_epoch,
+        plan=plan,
+        reason="drain",
+        composition=composition,
+        step_s=live.step_s,
         steps=job.spec.steps,
         is_emergency=True,
         moved_by=why.kind,
     )
-    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {reason}")
-    return Decision((adopt, event), "Preparing", reason)
-
-
-def _too_few(
-    job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
-) -> str:
-    """That there are too few GPUs, with what keeps the others from being used.
-
-    Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
-    """
-    most = job.spec.elastic.max_gpus
-    for reply in observed.replies.values():
-        if most is not None and reply.gpus >= most:
-            return f"there is no plan: {reply.problem}"
-    usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
-    verb = "is" if usable == 1 else "are"
-    sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
-    unusable = _left_by(observed.headroom)
-    unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
-    unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
-    unusable += [f"{node} {why}" for node, why in observed.unusable]
-    if not unusable:
-        return sentence
-    return f"{sentence} ({joined(unusable)})"
-
-
-def _left_by(room: Headroom) -> list[str]:
-    """What quotas leave, in words; empty without quotas."""
-    rooms = ((room.gpus, "GPU"), (room.pods, "pod"))
-    return [f"{room.why} leaves {counted(n, what)} more" for n, what in rooms if n is not None]
-
-
-def _how_left_out(out: LeftOut) -> str:
-    return f"is used with at most {counted(out.gpus, 'GPU')}" if out.gpus else "is left out"
+    return _adopted(adopt, reason)
 
 
 def _kept_event(

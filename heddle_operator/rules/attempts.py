@@ -56,7 +56,14 @@ def keep_after_failure(failed: EpochRecord, now: float, again: float | None) -> 
     left_s = retry_left_s(failed, now)
     event = RecordEvent(f"kept-{failed.epoch}-failed", "PlanKept", sentence)
     again = sooner(again, left_s)
-    return Decision((event,), "Running", sentence, again, keeps_plan=True, reason="PlanKept")
+    return Decision(
+        actions=(event,),
+        phase="Running",
+        message=sentence,
+        look_again_s=again,
+        keeps_plan=True,
+        reason="PlanKept",
+    )
 
 
 def _failed_on(

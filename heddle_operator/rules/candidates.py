@@ -58,12 +58,12 @@ def usable_nodes(
     return Composition(
         tuple(
             Node(
-                node.name,
-                node.gpu_type,
-                node.gpus,
-                node.link_domain,
-                node.speed,
-                _price(view, node),
+                name=node.name,
+                gpu_type=node.gpu_type,
+                gpus=node.gpus,
+                link_domain=node.link_domain,
+                speed_factor=node.speed,
+                price=_price(view, node),
             )
             for node in _cut(nodes, _used(view.situation)[0], observed)
             if node.gpus > 0

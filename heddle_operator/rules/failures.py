@@ -35,7 +35,7 @@ _OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A node that no plan gets for some time, or only a part of it.
 
@@ -133,7 +133,14 @@ def nodes_left_out(view: View) -> tuple[LeftOut, ...]:
         until_s = at_s + _pause_s(len(rows), first_s, NODE_PAUSE_LIMIT_S)
         if until_s > max(now, found[node].until_s if node in found else now):
             gpus = failure.gpus // 2
-            found[node] = LeftOut(node, cause, failure.sentence, len(rows), until_s, gpus)
+            found[node] = LeftOut(
+                node=node,
+                cause=cause,
+                sentence=failure.sentence,
+                times=len(rows),
+                until_s=until_s,
+                gpus=gpus,
+            )
     return tuple(found[node] for node in sorted(found))
 
 

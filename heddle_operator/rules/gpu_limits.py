@@ -6,12 +6,17 @@ the search's, not the composition's.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.wording import joined
+from heddle_operator.rules.failures import LeftOut
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.snapshot import Observed, ObservedNode
+from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
+from planner.wording import counted
 
 
 def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> GpuLimits:
@@ -63,3 +68,36 @@ def plan_request(
 ) -> RequestPlan:
     """What the planner is asked for these nodes."""
     return RequestPlan(composition, current, gpu_limits(job, observed, composition))
+
+
+def too_few_gpus(
+    job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
+) -> str:
+    """That there are too few GPUs, with what keeps the others from being used.
+
+    Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
+    """
+    most = job.spec.elastic.max_gpus
+    for reply in observed.replies.values():
+        if most is not None and reply.gpus >= most:
+            return f"there is no plan: {reply.problem}"
+    usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
+    verb = "is" if usable == 1 else "are"
+    sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
+    unusable = left_by_quotas(observed.headroom)
+    unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
+    unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
+    unusable += [f"{node} {why}" for node, why in observed.unusable]
+    if not unusable:
+        return sentence
+    return f"{sentence} ({joined(unusable)})"
+
+
+def left_by_quotas(room: Headroom) -> list[str]:
+    """What quotas leave, in words; empty without quotas."""
+    rooms = ((room.gpus, "GPU"), (room.pods, "pod"))
+    return [f"{room.why} leaves {counted(n, what)} more" for n, what in rooms if n is not None]
+
+
+def _how_left_out(out: LeftOut) -> str:
+    return f"is used with at most {counted(out.gpus, 'GPU')}" if out.gpus else "is left out"

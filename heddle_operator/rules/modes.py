@@ -36,15 +36,24 @@ def adopt_referenced(
         kept = "the plan is kept: the mode is Manual, and planRef names no plan"
         if live is None:
             return None
-        return Decision((), "Running", kept, keeps_plan=True, reason="PlanKept")
+        return Decision(
+            actions=(), phase="Running", message=kept, keeps_plan=True, reason="PlanKept"
+        )
     if referenced is None:
         waits = f"the job waits for the plan in ConfigMap {job.spec.plan_ref}"
-        return Decision((), phase, waits, LOOK_AGAIN_S)
+        return Decision(actions=(), phase=phase, message=waits, look_again_s=LOOK_AGAIN_S)
     problem = referenced.problem
     if referenced.plan is not None:
         if live is not None and referenced.plan == live.plan:
             kept = f"the plan is kept: it is that of {referenced.source}"
-            return Decision((), "Running", kept, LOOK_AGAIN_S, keeps_plan=True, reason="PlanKept")
+            return Decision(
+                actions=(),
+                phase="Running",
+                message=kept,
+                look_again_s=LOOK_AGAIN_S,
+                keeps_plan=True,
+                reason="PlanKept",
+            )
         found = faults(referenced.plan, job.workload, composition)
         most = most_gpus(job, observed)
         if most is not None and referenced.plan.gpus > most:
@@ -56,13 +65,21 @@ def adopt_referenced(
     if problem or referenced.plan is None:
         sentence = f"the plan of {referenced.source} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
-        return Decision((event,), phase, sentence, LOOK_AGAIN_S, reason="PlanRefused")
+        return Decision(
+            actions=(event,),
+            phase=phase,
+            message=sentence,
+            look_again_s=LOOK_AGAIN_S,
+            reason="PlanRefused",
+        )
     verb = "moves to" if live else "starts with"
     words = f"the job {verb} the plan of {referenced.source}"
     epoch, steps = observed.next_epoch, job.spec.steps
-    adopt = AdoptPlan(epoch, referenced.plan, reason, composition, steps=steps)
+    adopt = AdoptPlan(
+        epoch=epoch, plan=referenced.plan, reason=reason, composition=composition, steps=steps
+    )
     event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
-    return Decision((adopt, event), "Preparing", words)
+    return Decision(actions=(adopt, event), phase="Preparing", message=words)
 
 
 def recommend(
@@ -77,4 +94,10 @@ def recommend(
     )
     key = f"recommended-{composition.digest}-{reply.plan.digest}"
     event = RecordEvent(key, "PlanRecommended", sentence)
-    return Decision((event,), "Running", sentence, again, reason="PlanRecommended")
+    return Decision(
+        actions=(event,),
+        phase="Running",
+        message=sentence,
+        look_again_s=again,
+        reason="PlanRecommended",
+    )

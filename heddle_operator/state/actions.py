@@ -43,7 +43,7 @@ class RequestPlan:
         return f"{most}{counted(self.composition.gpus, 'GPU')} on {nodes}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptPlan:
     """Create the record of an epoch: the one atomic write.
 
@@ -86,7 +86,7 @@ class SealEpoch:
         return f"seal epoch {self.epoch} with {counted(len(self.seal.members), 'member')}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseEpoch:
     """Write the outcome of an epoch.
 

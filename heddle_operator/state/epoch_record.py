@@ -95,7 +95,7 @@ class StartFailure:
     gpus: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochRecord:
     """One adopted plan.
 

@@ -87,11 +87,11 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
     if action.epoch <= newest:
         raise ClusterConflict(f"epoch {action.epoch} was adopted already; the newest is {newest}")
     return EpochRecord(
-        action.epoch,
-        action.plan,
-        action.reason,
-        action.composition,
-        now,
+        epoch=action.epoch,
+        plan=action.plan,
+        reason=action.reason,
+        composition=action.composition,
+        adopted_s=now,
         step_s=action.step_s,
         cause=action.cause,
         steps=action.steps,

@@ -38,7 +38,7 @@ class PlanKey(NamedTuple):
     max_gpus: str = ""  # limits of the search, in words; "" without any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReply:
     """The planner's answer.
 

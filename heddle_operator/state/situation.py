@@ -53,7 +53,7 @@ class Lost:
         return self.words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
     """Where the job stands.
 
@@ -130,15 +130,15 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     switches = pending is not None and has_switch_begun(observed, pending.epoch)
     stall = stalled(observed, live, settings) if live and not lost and not switches else ""
     return Situation(
-        live,
-        pending,
-        tuple(current),
-        lost or ((Lost("Stalled", stall),) if stall else ()),
-        tuple(
+        live=live,
+        pending=pending,
+        holders=tuple(current),
+        lost=lost or ((Lost("Stalled", stall),) if stall else ()),
+        doubtful=tuple(
             name for name in sorted(observed.agents) if is_doubtful(observed, name, now, settings)
         ),
-        bool(lived),
-        tuple(outdated),
+        ever_live=bool(lived),
+        outdated=tuple(outdated),
     )
 
 

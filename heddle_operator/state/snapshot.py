@@ -24,7 +24,7 @@ from worker.contract import Member, RankReport, Report, StepRecord
 PodPhase = Literal["pending", "running", "ended"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedNode:
     """A node that can host worker pods of the job.
 
@@ -67,7 +67,7 @@ class ObservedNode:
         return min(max(speed, SLOWEST), FASTEST)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPod:
     """A worker pod of the job.
 
@@ -95,7 +95,7 @@ class ObservedPod:
     leaving_at_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentView:
     """Knowledge of one pod's agent.
 
@@ -179,7 +179,7 @@ class Headroom:
     why: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Observed:
     """Everything `decide` may know, sorted by name or number.
 

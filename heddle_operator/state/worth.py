@@ -66,7 +66,7 @@ def nodes_of(sizes: NodeSizes) -> Composition:
     """Nodes of these types and sizes."""
     return Composition(
         tuple(
-            Node(f"{gpu_type}-{index}", gpu_type, gpus)
+            Node(name=f"{gpu_type}-{index}", gpu_type=gpu_type, gpus=gpus)
             for gpu_type, row in sizes
             for index, gpus in enumerate(row)
             if gpus

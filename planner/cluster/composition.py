@@ -31,7 +31,7 @@ SLOWEST, FASTEST = 1e-4, 1e4  # speed factors
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class Node:
     """One node, or one GPU type of a node that holds several."""
 
@@ -189,7 +189,7 @@ class Composition:
                     )
                 for _ in range(int(match["nodes"])):
                     name = f"{gpu_type}-{found[gpu_type]}"
-                    nodes.append(Node(name, gpu_type, int(match["gpus"])))
+                    nodes.append(Node(name=name, gpu_type=gpu_type, gpus=int(match["gpus"])))
                     found[gpu_type] += 1
         return Composition(tuple(nodes))
 
@@ -217,14 +217,16 @@ def _node(row: object, index: int) -> Node:
             )
     price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
-        row["name"],
-        row["type"],
-        row["gpus"],
-        str(row.get("link_domain", "default")),
-        1.0 if "speed_factor" not in row else _number(row, "speed_factor", index) or 0.0,
-        price,
+        name=row["name"],
+        gpu_type=row["type"],
+        gpus=row["gpus"],
+        link_domain=str(row.get("link_domain", "default")),
+        speed_factor=1.0
+        if "speed_factor" not in row
+        else _number(row, "speed_factor", index) or 0.0,
+        price=price,
         # whole bytes, so that a node is the same after it was written and read
-        None if gbit_s is None else float(round(gbit_s * _BYTES_PER_GBIT)),
+        nic_bytes_per_s=None if gbit_s is None else float(round(gbit_s * _BYTES_PER_GBIT)),
     )
 
 

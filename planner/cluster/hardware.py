@@ -69,7 +69,7 @@ def traffic(num_bytes: float) -> Operator:
     return Operator(0.0, num_bytes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GpuHardware:
     """One GPU type."""
 

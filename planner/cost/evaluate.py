@@ -28,11 +28,13 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import Pipeline, RankMap
 from planner.profiles.profile import Profile
 
-NO_MEMORY = StageMemory(0, 0, 0, 0, 0, 0, 0)
+NO_MEMORY = StageMemory(
+    weights=0, gradients=0, optimizer=0, activations=0, boundary=0, logits=0, communication=0
+)
 NO_WORK = StageWork(0.0, 0.0, 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
     """One stage of one replica, for one micro-batch."""
 
@@ -77,7 +79,7 @@ class ReplicaCost:
         return formulas.pipeline_seconds(self.micro_batches, max(times), sum(times))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanCost:
     """Cost of one iteration of a plan."""
 
@@ -208,12 +210,12 @@ def _stage_costs(
         slot = slot_of(template, index, pipeline.num_micro_batches)
         prices.append(
             StageCost(
-                work.forward_s + work.communication_s / 2,
-                work.backward_s + work.communication_s / 2 + work.recompute_s,
-                edges[index - 1] if index else 0.0,
-                edges[index] if index < len(edges) else 0.0,
-                stage_memory(workload, profile, slot, stage.layers),
-                work,
+                forward_s=work.forward_s + work.communication_s / 2,
+                backward_s=work.backward_s + work.communication_s / 2 + work.recompute_s,
+                to_previous_s=edges[index - 1] if index else 0.0,
+                to_next_s=edges[index] if index < len(edges) else 0.0,
+                memory=stage_memory(workload, profile, slot, stage.layers),
+                work=work,
             )
         )
     return tuple(prices)
@@ -237,13 +239,15 @@ def whole_cost(
         for stage, stage_price in zip(pipeline.template.stages, replica.stages, strict=True)
     )
     return PlanCost(
-        iteration_s,
-        workload.global_batch / iteration_s,
-        replicas,
-        sync_s,
-        optimizer_s,
-        max(stage.peak_memory_bytes for replica in replicas for stage in replica.stages),
-        1 - (worked / plan.gpus + sync_s + optimizer_s) / iteration_s,
+        iteration_s=iteration_s,
+        throughput_samples_s=workload.global_batch / iteration_s,
+        replicas=replicas,
+        sync_s=sync_s,
+        optimizer_s=optimizer_s,
+        peak_memory_bytes=max(
+            stage.peak_memory_bytes for replica in replicas for stage in replica.stages
+        ),
+        bubble=1 - (worked / plan.gpus + sync_s + optimizer_s) / iteration_s,
     )
 
 

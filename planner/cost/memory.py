@@ -25,7 +25,7 @@ from planner.profiles.profile import Profile
 LOGIT_BYTES = 8  # fp32 values, and their gradient
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Memory of a system for each parameter, and its buffers.
 
@@ -54,14 +54,18 @@ WORKER_BUCKET = 1 << 22  # 16 MiB in fp32, near the best size of collectives
 DEEPSPEED_BUCKET = 500_000_000
 RULES: Mapping[MemoryRule, Mapping[Precision, Rule]] = {
     "worker": {
-        "fp32": Rule(4, 4, 8, 8, WORKER_BUCKET, 1),
-        "fp16": Rule(2, 4, 12, 8, WORKER_BUCKET, 1),
-        "bf16": Rule(2, 4, 12, 8, WORKER_BUCKET, 1),
+        "fp32": Rule(weight=4, gradient=4, optimizer=8, step=8, bucket=WORKER_BUCKET, messages=1),
+        "fp16": Rule(weight=2, gradient=4, optimizer=12, step=8, bucket=WORKER_BUCKET, messages=1),
+        "bf16": Rule(weight=2, gradient=4, optimizer=12, step=8, bucket=WORKER_BUCKET, messages=1),
     },
     "paper": {
-        "fp32": Rule(4, 4, 8, 0, math.inf, 2),
-        "fp16": Rule(2, 2, 12, 4, DEEPSPEED_BUCKET, 2),
-        "bf16": Rule(2, 4, 12, 0, DEEPSPEED_BUCKET, 2),
+        "fp32": Rule(weight=4, gradient=4, optimizer=8, step=0, bucket=math.inf, messages=2),
+        "fp16": Rule(
+            weight=2, gradient=2, optimizer=12, step=4, bucket=DEEPSPEED_BUCKET, messages=2
+        ),
+        "bf16": Rule(
+            weight=2, gradient=4, optimizer=12, step=0, bucket=DEEPSPEED_BUCKET, messages=2
+        ),
     },
 }
 
@@ -71,7 +75,7 @@ def rule_of(workload: Workload) -> Rule:
     return RULES[workload.memory][workload.precision]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageSlot:
     """Where a stage stands, as far as its memory depends on it."""
 
@@ -119,21 +123,21 @@ def slot_of(template: FilledTemplate, index: int, micro_batches: int) -> StageSl
     """Where a stage of a replica with that many micro-batches stands."""
     stage = template.stages[index]
     return StageSlot(
-        stage.gpu_type,
-        stage.tp,
-        template.micro_batch,
-        micro_batches,
-        len(template.stages),
-        index,
-        stage.recompute,
-        template.replicas,
-        stage.ep,
-        stage.etp,
-        max(1, template.layer_bounds()[index]),
+        gpu_type=stage.gpu_type,
+        tp=stage.tp,
+        micro_batch=template.micro_batch,
+        micro_batches=micro_batches,
+        depth=len(template.stages),
+        index=index,
+        recompute=stage.recompute,
+        replicas=template.replicas,
+        ep=stage.ep,
+        etp=stage.etp,
+        start=max(1, template.layer_bounds()[index]),
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageMemory:
     """Bytes on one GPU of a stage, by kind."""
 
@@ -223,15 +227,17 @@ def stage_memory(workload: Workload, profile: Profile, slot: StageSlot, layers: 
     communication = formulas.communication_bytes(bucket, rule.gradient, boundary, messages)
     stepped = stepped_parameters(workload, slot, layers)
     return StageMemory(
-        parameters * rule.weight,
-        parameters * rule.gradient,
-        stepped * rule.optimizer,
-        slot.in_flight * kept,
-        boundary,
-        logits,
-        communication,
-        working,
-        int(formulas.transient_bytes(stepped, rule.bucket, rule.step)) if rule.step else 0,
+        weights=parameters * rule.weight,
+        gradients=parameters * rule.gradient,
+        optimizer=stepped * rule.optimizer,
+        activations=slot.in_flight * kept,
+        boundary=boundary,
+        logits=logits,
+        communication=communication,
+        working=working,
+        transient=int(formulas.transient_bytes(stepped, rule.bucket, rule.step))
+        if rule.step
+        else 0,
     )
 
 

@@ -52,7 +52,7 @@ class Rotary:
     scaling: RotaryScaling | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arithmetic:
     """Arithmetic of a model; the defaults are those of a plain LLaMA.
 

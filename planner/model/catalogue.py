@@ -31,9 +31,9 @@ _QWEN3 = {
 MODELS: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
-        ModelShape("tiny-llama", layers=6, hidden=64, heads=4, kv_heads=4, ffn=128, vocab=256),
+        ModelShape(name="tiny-llama", layers=6, hidden=64, heads=4, kv_heads=4, ffn=128, vocab=256),
         ModelShape(
-            "llama3-8b",
+            name="llama3-8b",
             layers=32,
             hidden=4096,
             heads=32,
@@ -42,10 +42,10 @@ MODELS: dict[str, ModelShape] = {
             vocab=128256,
             arithmetic=Arithmetic(norm_epsilon=1e-5, rotary=Rotary(5e5)),
         ),
-        ModelShape("qwen3-32b", layers=64, **_QWEN3),  # type: ignore[arg-type]
-        ModelShape("qwen3-64b", layers=128, recompute="full", **_QWEN3),  # type: ignore[arg-type]
+        ModelShape(name="qwen3-32b", layers=64, **_QWEN3),  # type: ignore[arg-type]
+        ModelShape(name="qwen3-64b", layers=128, recompute="full", **_QWEN3),  # type: ignore[arg-type]
         ModelShape(
-            "gpt-neo-2.7b",
+            name="gpt-neo-2.7b",
             layers=32,
             hidden=2560,
             heads=32,
@@ -70,7 +70,7 @@ MODELS: dict[str, ModelShape] = {
             ),
         ),
         ModelShape(
-            "mixtral-8x7b",
+            name="mixtral-8x7b",
             layers=32,
             hidden=4096,
             heads=32,
@@ -81,7 +81,7 @@ MODELS: dict[str, ModelShape] = {
             arithmetic=Arithmetic(norm_epsilon=1e-5, rotary=Rotary(1e6)),
         ),
         ModelShape(
-            "qwen3-30b-a3b",
+            name="qwen3-30b-a3b",
             layers=48,
             hidden=2048,
             heads=32,
@@ -94,7 +94,7 @@ MODELS: dict[str, ModelShape] = {
             arithmetic=Arithmetic(rotary=Rotary(1e6)),
         ),
         ModelShape(
-            "deepseek-v3-like",
+            name="deepseek-v3-like",
             layers=61,
             hidden=7168,
             heads=128,

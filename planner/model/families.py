@@ -238,7 +238,7 @@ def _finished(
 ) -> ModelShape:
     """The model, with all that it lacks; of a mixture of experts that alone is enough."""
     lacking = () if facts.get("experts") else c.all_lacking()
-    return ModelShape(name, arithmetic=replace(arithmetic, lacking=lacking), **facts)
+    return ModelShape(name=name, arithmetic=replace(arithmetic, lacking=lacking), **facts)
 
 
 def _padding_token(c: Configuration, default: int | None = None) -> int | None:

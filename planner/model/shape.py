@@ -65,7 +65,7 @@ class LatentAttention:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """A decoder-only transformer.
 

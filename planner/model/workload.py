@@ -26,7 +26,7 @@ MOST_TOKENS = 2**24  # of a sample
 STAGE_RECOMPUTATIONS: tuple[StageRecompute, ...] = get_args(StageRecompute)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
     """A model with the training settings that a plan depends on.
 
@@ -131,5 +131,17 @@ def usual_workload(model: ModelShape) -> Workload:
     The demo's model is trained as in the demo.
     """
     if model.name == DEMO_MODEL:
-        return Workload(model, 20, 128, "fp32", recompute=model.recompute)
-    return Workload(model, 2048, 2048, "fp16", recompute=model.recompute)
+        return Workload(
+            model=model,
+            global_batch=20,
+            sequence_length=128,
+            precision="fp32",
+            recompute=model.recompute,
+        )
+    return Workload(
+        model=model,
+        global_batch=2048,
+        sequence_length=2048,
+        precision="fp16",
+        recompute=model.recompute,
+    )

@@ -283,7 +283,10 @@ def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> lis
     template = templates[t]
     ranks = tuple(tuple(range(stage.tp)) for stage in template.stages)
     pipeline = Pipeline(t, r, template, ranks, 0)
-    return [Seat(index, pipeline, s, index, node, 0) for index in range(template.stages[s].tp)]
+    return [
+        Seat(rank=index, pipeline=pipeline, stage=s, slot=index, node=node, gpu=0)
+        for index in range(template.stages[s].tp)
+    ]
 
 
 def holders_by_layer(model: ModelShape, plan: Plan) -> int:

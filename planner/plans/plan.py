@@ -24,7 +24,7 @@ from planner.plans.schema import Count, Index, Recomputed, Whole, read_plan
 from planner.wording import counted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """One pipeline step: `layers` blocks on a TP group of `tp` GPUs of one type.
 

@@ -38,7 +38,7 @@ class Pipeline:
         return self.num_micro_batches * self.template.micro_batch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
     """Where one rank sits: pipeline, stage, slot in the TP group, and the GPU that it runs on."""
 
@@ -135,7 +135,14 @@ class RankMap:
                 for s, group in enumerate(ranks):
                     spot = next(placed)
                     seats += [
-                        Seat(rank, pipeline, s, slot, spot.node, spot.gpus[slot])
+                        Seat(
+                            rank=rank,
+                            pipeline=pipeline,
+                            stage=s,
+                            slot=slot,
+                            node=spot.node,
+                            gpu=spot.gpus[slot],
+                        )
                         for slot, rank in enumerate(group)
                     ]
         return RankMap(tuple(pipelines), tuple(seats))

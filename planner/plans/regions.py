@@ -71,7 +71,7 @@ def share_numels(model: ModelShape, layer: int) -> tuple[int, int, int]:
     return found["whole"], found["rows"], found["experts"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Regions:
     """All regions of a model, layer by layer: whole, rows, experts (these by expert, then row)."""
 
@@ -151,13 +151,13 @@ def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
                 found += [(layer, index, *box[:4], int(numel * box[4])) for box in grids[share]]
     table = np.array(found, dtype=np.int64)
     return Regions(
-        model,
-        cuts,
-        table[:, 0],
-        table[:, 1],
-        table[:, 2:4],
-        table[:, 4:6],
-        table[:, 6],
-        units,
-        first,
+        model=model,
+        cuts=cuts,
+        layer=table[:, 0],
+        share=table[:, 1],
+        experts=table[:, 2:4],
+        rows=table[:, 4:6],
+        numel=table[:, 6],
+        units=units,
+        first=first,
     )

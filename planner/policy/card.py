@@ -29,7 +29,7 @@ def card_digest(data: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=WORD // 2).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCard:
     """Training and quality of a policy."""
 

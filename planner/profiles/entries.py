@@ -29,7 +29,7 @@ TileKey = tuple[str, int, int, int, int]  # GPU type, TP degree, micro-batch, EP
 
 
 @with_config(STRICT)
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
     """One layer, one micro-batch, one rank of a TP group.
 

@@ -52,13 +52,13 @@ def layer_cost(model: ModelShape, kind: Kind, gpu: GpuHardware, shape: Shape) ->
     one_way_s = reduce_seconds(work.reduced_bytes, gpu, shape.tp)
     selective = kind in ("block", "moe_block")
     return LayerCost(
-        round(forward_seconds(work, gpu), 9),
-        round(backward_seconds(work, gpu), 9),
-        round(2.0 * one_way_s, 9),
-        round(work.kept_bytes + work.core_kept_bytes),
-        round(attention_seconds(work, gpu), 9) if selective else 0.0,
-        round(work.core_kept_bytes) if selective else 0,
-        round(work.input_bytes),
+        forward_s=round(forward_seconds(work, gpu), 9),
+        backward_s=round(backward_seconds(work, gpu), 9),
+        tp_communication_s=round(2.0 * one_way_s, 9),
+        activation_bytes=round(work.kept_bytes + work.core_kept_bytes),
+        attention_s=round(attention_seconds(work, gpu), 9) if selective else 0.0,
+        attention_bytes=round(work.core_kept_bytes) if selective else 0,
+        input_bytes=round(work.input_bytes),
     )
 
 
@@ -89,7 +89,15 @@ class GeneratedLayers(Mapping[LayerKey, LayerCost]):
             if gpu_type not in self._gpus or kind not in held or not self._model.allows_tp(tp):
                 raise KeyError(key)
             length, precision, parallel = self._settings
-            shape = Shape(tp, micro_batch, length, VALUE_BYTES[precision], parallel, ep, etp)
+            shape = Shape(
+                tp=tp,
+                micro_batch=micro_batch,
+                sequence_length=length,
+                value_bytes=VALUE_BYTES[precision],
+                sequence_parallel=parallel,
+                ep=ep,
+                etp=etp,
+            )
             self._known[key] = layer_cost(self._model, kind, self._gpus[gpu_type], shape)
         return self._known[key]
 
@@ -146,20 +154,20 @@ def generate(
     layers = GeneratedLayers(model, gpus, (sequence_length, precision, sequence_parallel))
     slowest = min((gpu.node_nic for gpu in gpus), key=lambda nic: nic.bandwidth_bytes_per_s)
     return Profile(
-        model.name,
-        sequence_length,
-        precision,
-        "modelled",
-        "; ".join(f"{gpu.name}: {gpu.source}" for gpu in gpus),
-        {gpu.name: gpu_type(gpu) for gpu in gpus},
-        layers,
-        {gpu.name: _link(gpu.point_to_point) for gpu in gpus},
-        _link(slowest),
-        {gpu.name: _link(gpu.node_nic) for gpu in gpus},
-        {gpu.name: {n: _link(ring) for n, ring in gpu.rings.items()} for gpu in gpus},
-        "assumed",
-        GeneratedTiles(model, layers),
-        sequence_parallel,
+        model=model.name,
+        sequence_length=sequence_length,
+        precision=precision,
+        origin="modelled",
+        provenance="; ".join(f"{gpu.name}: {gpu.source}" for gpu in gpus),
+        types={gpu.name: gpu_type(gpu) for gpu in gpus},
+        layers=layers,
+        inside_links={gpu.name: _link(gpu.point_to_point) for gpu in gpus},
+        network=_link(slowest),
+        nics={gpu.name: _link(gpu.node_nic) for gpu in gpus},
+        rings={gpu.name: {n: _link(ring) for n, ring in gpu.rings.items()} for gpu in gpus},
+        link_origin="assumed",
+        tiles=GeneratedTiles(model, layers),
+        sequence_parallel=sequence_parallel,
     )
 
 

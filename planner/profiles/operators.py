@@ -29,7 +29,7 @@ FLASH_OF_GEMM = 0.75
 FLASH_BACKWARD = 2.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreTraffic:
     """Bytes moved and kept for each attention score (one per head, query and key).
 
@@ -52,16 +52,22 @@ class ScoreTraffic:
 
 SCORE_TRAFFIC: dict[Scores, ScoreTraffic] = {
     # scaled, masked and normalised by one kernel
-    "fused": ScoreTraffic(4, 6, 2, 5, 5, 3),
+    "fused": ScoreTraffic(
+        forward=4, backward=6, kept=2, dropout_forward=5, dropout_backward=5, dropout_kept=3
+    ),
     # scale, mask and softmax each read and write all scores
-    "eager": ScoreTraffic(13, 16, 2, 5, 5, 3),
+    "eager": ScoreTraffic(
+        forward=13, backward=16, kept=2, dropout_forward=5, dropout_backward=5, dropout_kept=3
+    ),
     # mask, mask, softmax on fp32 values, a cast, a dropout of nothing; kept as measured (no fp32
     # copy of the softmax beside its cast)
-    "fp32": ScoreTraffic(35, 35, 6, 0, 0, 0),
+    "fp32": ScoreTraffic(
+        forward=35, backward=35, kept=6, dropout_forward=0, dropout_backward=0, dropout_kept=0
+    ),
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerWork:
     """The operators of one layer.
 
@@ -86,7 +92,7 @@ class LayerWork:
     input_bytes: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Settings that a layer's operators depend on besides the model.
 
@@ -299,8 +305,8 @@ def _experts(model: ModelShape, shape: Shape) -> LayerWork:
         return work
     shared = _matrices(model, n, experts.shared * experts.ffn / shape.tp, e)
     return LayerWork(
-        (*work.products, *shared.products),
-        (*work.elementwise, *shared.elementwise),
+        products=(*work.products, *shared.products),
+        elementwise=(*work.elementwise, *shared.elementwise),
         reduced_bytes=work.reduced_bytes + (n * h * e,) * (shape.tp > 1),
         kept_bytes=work.kept_bytes + shared.kept_bytes,
     )

@@ -30,7 +30,7 @@ PROFILES = Path(__file__).parents[2] / "profiles"
 LINKS_FILE = "links.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Profile:
     """All costs of one model at one sequence length and precision.
 
@@ -218,17 +218,17 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         )
     measured = all(file.origin == "measured" for file in files)
     return Profile(
-        model_name,
-        files[0].sequence_length,
-        files[0].precision,
-        "measured" if measured and links.origin == "measured" else "modelled",
-        "; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
-        types,
-        {key: cost for file in files for key, cost in file.layer_entries()},
-        {name: links.inside_node[name] for name in types},
-        links.between_nodes,
-        links.nics,
-        links.rings,
-        links.origin,
-        {key: cost for file in files for key, cost in file.tile_entries()},
+        model=model_name,
+        sequence_length=files[0].sequence_length,
+        precision=files[0].precision,
+        origin="measured" if measured and links.origin == "measured" else "modelled",
+        provenance="; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
+        types=types,
+        layers={key: cost for file in files for key, cost in file.layer_entries()},
+        inside_links={name: links.inside_node[name] for name in types},
+        network=links.between_nodes,
+        nics=links.nics,
+        rings=links.rings,
+        link_origin=links.origin,
+        tiles={key: cost for file in files for key, cost in file.tile_entries()},
     )

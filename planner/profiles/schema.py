@@ -61,7 +61,7 @@ class LayerRow(LayerCost):
 
     def cost(self) -> LayerCost:
         """The cost without its key."""
-        return LayerCost(*(getattr(self, field.name) for field in fields(LayerCost)))
+        return LayerCost(**{field.name: getattr(self, field.name) for field in fields(LayerCost)})
 
 
 class TypeFile(_Part):

@@ -48,7 +48,7 @@ class Candidate:
     recipe: Recipe | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """Places and prices plans of one workload on one composition."""
 
@@ -257,7 +257,7 @@ def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[Fi
     for structure, replicas, filling in recipe:
         ways = filling.ways or ((recompute, 1, 0),) * len(structure)
         stages = tuple(
-            Stage(gpu_type, tp, layers, *way)
+            Stage(gpu_type=gpu_type, tp=tp, layers=layers, recompute=way[0], ep=way[1], etp=way[2])
             for (gpu_type, tp), layers, way in zip(structure, filling.layers, ways, strict=True)
         )
         templates.append(

@@ -78,7 +78,13 @@ class _Search:
         limits, kept = request.max_gpus, request.current.nodes if request.current else ()
         self._composition = within_limits(Composition(known), limits, frozenset(kept))
         self._gpus = limits.allowed(self._composition)  # that a plan may use
-        judge = Judge(request.workload, self._composition, profile, request.min_holders, limits)
+        judge = Judge(
+            workload=request.workload,
+            composition=self._composition,
+            profile=profile,
+            min_holders=request.min_holders,
+            max_gpus=limits,
+        )
         self._state = SearchState(request, judge, budget)
         self._warnings: tuple[str, ...] = ()
 
@@ -228,12 +234,12 @@ class _Search:
         if request.current is not None:
             moved = bytes_to_move(request.workload.model, request.current, plan)
         return PlanAnswer(
-            plan,
-            chosen.cost,
-            chosen.holders,
-            tuple(self._state.stages),
-            self._budget.passed_s,
-            moved,
-            idle_gpus(plan, request.composition),
-            (*notes_of(request, self._profile, chosen), *self._warnings),
+            plan=plan,
+            cost=chosen.cost,
+            holders_min=chosen.holders,
+            stages_of_search=tuple(self._state.stages),
+            planning_s=self._budget.passed_s,
+            bytes_to_move=moved,
+            idle=idle_gpus(plan, request.composition),
+            notes=(*notes_of(request, self._profile, chosen), *self._warnings),
         )

@@ -165,19 +165,20 @@ class _Fit:
         how = "full" if workload.recompute == "auto" else workload.recompute
         rounds = -(-workload.global_batch // (micro_batch * attempt.replicas))
         lacking = {}
-        for s, option in enumerate(stages):
+        for s, (kind, tp) in enumerate(stages):
             start = 1 if s == 0 else None  # dense blocks come first
             slot = StageSlot(
-                *option,
-                micro_batch,
-                rounds,
-                len(kept),
-                s,
-                how,
-                attempt.replicas,
-                attempt.ep,
-                1 if attempt.ep > 1 else 0,
-                start,
+                gpu_type=kind,
+                tp=tp,
+                micro_batch=micro_batch,
+                micro_batches=rounds,
+                depth=len(kept),
+                index=s,
+                recompute=how,
+                replicas=attempt.replicas,
+                ep=attempt.ep,
+                etp=1 if attempt.ep > 1 else 0,
+                start=start,
             )
             for blocks in range(1, layers + 1):
                 held = stage_memory(workload, profile, slot, blocks)

@@ -40,7 +40,7 @@ class Question:
     batch: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Curriculum:
     """All questions of one training."""
 
@@ -95,7 +95,14 @@ def curriculum_of(
     if within == HARDWARE:
         usual, factors = TESTBED_BATCH, TESTBED_FACTORS
     asked = tuple(Question(one, _batch(usual, factors, random)) for one in questions)
-    return Curriculum(model, types, schema, profile, asked[VALIDATION:], asked[:VALIDATION])
+    return Curriculum(
+        model=model,
+        types=types,
+        schema=schema,
+        profile=profile,
+        training=asked[VALIDATION:],
+        validation=asked[:VALIDATION],
+    )
 
 
 def _batch(usual: int, factors: tuple[float, ...], random: Random) -> int:

@@ -65,7 +65,7 @@ ROUND_SEEDS = 1_000_003  # between the seeds of one round of teaching and the ne
 Teacher: TypeAlias = Callable[..., Demonstration]  # called as `teach` is
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStep:
     """How a training is doing."""
 
@@ -139,7 +139,7 @@ class Trainer:
                         self._buffers.offer(index, throughput, shown.templates)
                     self._demonstrations[index] = self._buffers.best(index)[1]
                     self._taught += 1
-                    yield TrainingStep("teach", self._taught, total)
+                    yield TrainingStep(phase="teach", done=self._taught, total=total)
 
     def _start(self, index: int) -> Templates:
         """The best plan known; from the second round on the best of a group of the policy's too."""
@@ -178,7 +178,12 @@ class Trainer:
             objective = objective + CLONING_ENTROPY * ENTROPY * judged.entropy
             self._ascend(self._gradient(objective), CLONING_RATE * RATE)
             self._cloned += 1
-            yield TrainingStep("clone", self._cloned, total, float(judged.entropy.detach()))
+            yield TrainingStep(
+                phase="clone",
+                done=self._cloned,
+                total=total,
+                entropy=float(judged.entropy.detach()),
+            )
 
     # ------------------------------------------------------------------ GRPO
 
@@ -208,7 +213,9 @@ class Trainer:
             self._ascend(gradient, RATE * (1 - (1 - LEAST_RATE) * passed))
         self._updates += 1
         entropy = float(np.mean(entropies))
-        return TrainingStep("improve", self._updates, settings.updates, entropy)
+        return TrainingStep(
+            phase="improve", done=self._updates, total=settings.updates, entropy=entropy
+        )
 
     def _advantages(self, picked: Ints, episodes: Episodes) -> Floats:
         """[R] by samples a second, as a share of the best known of each composition."""

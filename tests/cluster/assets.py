@@ -29,7 +29,7 @@ HERE = Path(__file__).parent
 KUBERNETES_VERSION = "1.37.1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
     """Binaries that are built together from one Go module of `modules/`.
 
@@ -62,10 +62,10 @@ def _kubernetes() -> Component:
     where = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     binaries = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl"]
     return Component(
-        "kubernetes",
-        KUBERNETES_VERSION,
-        {binary: f"k8s.io/kubernetes/cmd/{binary}" for binary in binaries},
-        HERE / "modules" / "kubernetes",
+        name="kubernetes",
+        version=KUBERNETES_VERSION,
+        packages={binary: f"k8s.io/kubernetes/cmd/{binary}" for binary in binaries},
+        module=HERE / "modules" / "kubernetes",
         tags="grpcnotrace,netgo,osusergo",
         stamp=tuple((f"{at}.{key}", value) for at in where for key, value in values.items()),
     )
@@ -75,26 +75,33 @@ _CONTAINERD = "github.com/containerd/containerd/v2"
 COMPONENTS = (
     # The longest first, so that what takes minutes is not found out at the end.
     _kubernetes(),
-    Component("etcd", "3.7.0", {"etcd": "go.etcd.io/etcd/server/v3"}, HERE / "modules" / "etcd"),
     Component(
-        "containerd",
-        "2.4.2",
-        {
+        name="etcd",
+        version="3.7.0",
+        packages={"etcd": "go.etcd.io/etcd/server/v3"},
+        module=HERE / "modules" / "etcd",
+    ),
+    Component(
+        name="containerd",
+        version="2.4.2",
+        packages={
             name: f"{_CONTAINERD}/cmd/{name}"
             for name in ("containerd", "containerd-shim-runc-v2", "ctr")
         },
-        HERE / "modules" / "containerd",
+        module=HERE / "modules" / "containerd",
         tags="no_btrfs no_zfs no_aufs no_devmapper",
         stamp=((f"{_CONTAINERD}/version.Version", "v2.4.2"),),
     ),
     Component(
-        "helm",
-        "4.3.1",
-        {"helm": "helm.sh/helm/v4/cmd/helm"},
-        HERE / "modules" / "helm",
+        name="helm",
+        version="4.3.1",
+        packages={"helm": "helm.sh/helm/v4/cmd/helm"},
+        module=HERE / "modules" / "helm",
         stamp=(("helm.sh/helm/v4/internal/version.version", "v4.3.1"),),
     ),
-    Component("gpu_plugin", "1", {"gpu_plugin": "."}, HERE / "gpu_plugin"),
+    Component(
+        name="gpu_plugin", version="1", packages={"gpu_plugin": "."}, module=HERE / "gpu_plugin"
+    ),
 )
 RUNTIME = ("runc", "bridge", "host-local", "loopback", "busybox")  # not from Go modules
 IMAGE = "base-image.tar"

@@ -75,7 +75,7 @@ class Cluster:
             raise ClusterFailed(f"a cluster is in {folder} already; end it: make cluster-down")
         if any(folder.iterdir()):
             raise ClusterFailed(f"{folder} is not empty; a cluster needs a folder of its own")
-        record = Record(f"heddle-{secrets.token_hex(4)}", images=[assets.image])
+        record = Record(name=f"heddle-{secrets.token_hex(4)}", images=[assets.image])
         cluster = cls(folder.resolve(), record, assets)
         try:
             cluster._start(tuple(nodes), tied)
@@ -376,13 +376,13 @@ class Cluster:
     def _adopt(self, index: int) -> Node:
         spec = self._record.nodes[index]
         node = Node(
-            spec,
-            Wiring(index),
-            self.folder / "nodes" / spec.name,
-            ControlGroup(f"{self._record.name}/{spec.name}"),
-            self._machine,
-            self.assets,
-            self._record.processes,
+            spec=spec,
+            wiring=Wiring(index),
+            folder=self.folder / "nodes" / spec.name,
+            group=ControlGroup(f"{self._record.name}/{spec.name}"),
+            machine=self._machine,
+            assets=self.assets,
+            processes=self._record.processes,
         )
         self._nodes[spec.name] = node
         return node

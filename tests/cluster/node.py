@@ -43,7 +43,7 @@ _DROP_ALL = ("root", "pfifo", "limit", "0")  # a queue of no length: what is sen
 _DROP_NONE = ("root", "noqueue")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
     """A node of the cluster.
 

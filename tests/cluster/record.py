@@ -19,7 +19,7 @@ from tests.cluster.processes import Process
 _FILE = "cluster.json"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Record:
     """The cluster so far.
 

@@ -109,7 +109,7 @@ def test_a_pod_finds_this_python_and_this_checkout_and_can_write_to_neither():
 
 def test_a_record_comes_back_as_it_was_written(tmp_path):
     assert not Record.exists(tmp_path)
-    record = Record("heddle-x", 1234, [Path("/image.tar")])
+    record = Record(name="heddle-x", port=1234, images=[Path("/image.tar")])
     record.nodes[3] = NodeSpec("n3", 2, "demo-slow", (("zone", "a"),))
     record.processes["n3/kubelet"] = Process(17, 4242)
     record.write(tmp_path)

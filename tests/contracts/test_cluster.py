@@ -30,8 +30,10 @@ from tests.fakes.planner import fake_plan
 from worker.contract import Member, Resume
 
 JOB = a_job()
-NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 2)))
-ADOPT = AdoptPlan(1, fake_plan(NODES, JOB.workload), "start", NODES)
+NODES = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=2))
+)
+ADOPT = AdoptPlan(epoch=1, plan=fake_plan(NODES, JOB.workload), reason="start", composition=NODES)
 POD, OTHER = CreatePod("tiny-b-0", "b", 0, 2), CreatePod("tiny-a-0", "a", 0, 1)
 SEAL = Seal(
     (Member(pod="tiny-b-0", slot=1, node="b", gpu=1, rank=0, holds=None),),
@@ -117,7 +119,7 @@ def test_adoption_is_atomic(make):
         await cluster.apply(ADOPT)
         with pytest.raises(ClusterConflict):
             await cluster.apply(ADOPT)
-        await cluster.apply(CloseEpoch(1, "aborted", "because"))
+        await cluster.apply(CloseEpoch(epoch=1, outcome="aborted", message="because"))
         (record,) = (await cluster.observe()).epochs
         assert (record.outcome, record.message, record.plan) == ("aborted", "because", ADOPT.plan)
 
@@ -130,10 +132,10 @@ def test_an_epoch_is_sealed_once_and_ends_once(make):
         await cluster.apply(SealEpoch(1, SEAL))
         with pytest.raises(ClusterConflict):
             await cluster.apply(SealEpoch(1, SEAL))
-        await cluster.apply(CloseEpoch(1, "live"))
-        await cluster.apply(CloseEpoch(1, "live"))
+        await cluster.apply(CloseEpoch(epoch=1, outcome="live"))
+        await cluster.apply(CloseEpoch(epoch=1, outcome="live"))
         with pytest.raises(ClusterConflict):
-            await cluster.apply(CloseEpoch(1, "aborted"))
+            await cluster.apply(CloseEpoch(epoch=1, outcome="aborted"))
         (record,) = (await cluster.observe()).epochs
         assert (record.outcome, record.composition) == ("live", NODES)
         assert (record.seal.members, record.seal.store) == (SEAL.members, SEAL.store)
@@ -144,7 +146,7 @@ def test_an_epoch_is_sealed_once_and_ends_once(make):
 
 def test_an_epoch_that_is_not_on_record_can_neither_be_sealed_nor_closed(make):
     async def test(cluster, wait, advance):
-        for action in (SealEpoch(7, SEAL), CloseEpoch(7, "live")):
+        for action in (SealEpoch(7, SEAL), CloseEpoch(epoch=7, outcome="live")):
             with pytest.raises(ClusterConflict):
                 await cluster.apply(action)
 

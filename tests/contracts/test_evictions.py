@@ -17,7 +17,7 @@ from tests.fakes.operator import a_job
 pytestmark = pytest.mark.slow
 
 JOB = a_job(yieldToAutoscaler=True)
-NODES = Composition(tuple(Node(name, "demo-fast", 1) for name in "abc"))
+NODES = Composition(tuple(Node(name=name, gpu_type="demo-fast", gpus=1) for name in "abc"))
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 

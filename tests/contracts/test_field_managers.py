@@ -18,8 +18,8 @@ from tests.fakes.planner import fake_plan
 pytestmark = pytest.mark.slow
 
 JOB = a_job()
-NODES = Composition((Node("a", "demo-fast", 1),))
-ADOPT = AdoptPlan(1, fake_plan(NODES, JOB.workload), "start", NODES)
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
+ADOPT = AdoptPlan(epoch=1, plan=fake_plan(NODES, JOB.workload), reason="start", composition=NODES)
 KINDS = (
     "/api/v1 configmaps",
     "/api/v1 pods",
@@ -37,7 +37,7 @@ async def write_all(cluster):
     """An object of each kind, each verb and each subresource that the operator writes."""
     job = cluster.kube.job
     await cluster.apply(ADOPT)
-    await cluster.apply(CloseEpoch(1, "aborted", "because"))
+    await cluster.apply(CloseEpoch(epoch=1, outcome="aborted", message="because"))
     await cluster.apply(CreatePod("tiny-a-0", "a", 0, 1))
     objects = JobObjects(job, cluster.api)
     await objects.token()

@@ -18,8 +18,10 @@ from tests.fakes.planner import fake_plan
 
 pytestmark = pytest.mark.slow
 
-NODES = Composition((Node("a", "demo-fast", 2),))
-ADOPT = AdoptPlan(1, fake_plan(NODES, a_job().workload), "start", NODES)
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=2),))
+ADOPT = AdoptPlan(
+    epoch=1, plan=fake_plan(NODES, a_job().workload), reason="start", composition=NODES
+)
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 ELSEWHERE = "/api/v1/namespaces/default"
 EVIL = "localhost/evil:1"

@@ -19,7 +19,7 @@ from tests.fakes.kubelet import Kubelets
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 NAMES = ("one", "two")
-NODES = tuple(Node(f"ending-{name}", "demo-fast", 2) for name in NAMES)
+NODES = tuple(Node(name=f"ending-{name}", gpu_type="demo-fast", gpus=2) for name in NAMES)
 REFUSED = re.compile(r'apiserver_request_total{code="403",.*verb="POST".*} (\d+)')
 WATCHED_S = 5.0  # several of the looks that an operator takes at a job that moves
 

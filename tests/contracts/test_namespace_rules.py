@@ -14,7 +14,9 @@ from tests.fakes.operator import a_job
 
 pytestmark = pytest.mark.slow
 
-NODES = Composition((Node("a", "demo-fast", 2), Node("b", "demo-fast", 4)))
+NODES = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=2), Node(name="b", gpu_type="demo-fast", gpus=4))
+)
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",

@@ -106,7 +106,12 @@ def test_only_of_a_newer_operator_unknown_options_are_left_out(
 
 
 def test_pods_get_no_option_that_an_earlier_worker_does_not_know() -> None:
-    pod = pod_body(a_job(), CreatePod("tiny-a-0", "a", 0, 2), WorkerDefaults("heddle:1", {}), 0.0)
+    pod = pod_body(
+        a_job(),
+        CreatePod("tiny-a-0", "a", 0, 2),
+        WorkerDefaults(image="heddle:1", template={}),
+        0.0,
+    )
     for kind, container in (("agent", "containers"), ("data", "initContainers")):
         (row,) = pod["spec"][container]
         options = {each for each in row["args"] if each.startswith("--")}

@@ -63,10 +63,14 @@ def test_the_default_worker_pod_passes_the_strictest_pod_security(
     control_plane.kubectl("label", "namespace", namespace, enforced)
     root = {"spec": {"securityContext": {"runAsNonRoot": False, "runAsUser": 0}}}
     with pytest.raises(ClusterFailed, match="violates PodSecurity"):
-        apply(control_plane, namespace, a_pod(namespace, WorkerDefaults("heddle:1", root)))
+        apply(
+            control_plane,
+            namespace,
+            a_pod(namespace, WorkerDefaults(image="heddle:1", template=root)),
+        )
     sidecar = {"spec": {"containers": [{"name": "sidecar", "image": "s:1"}]}}
     for template in ({}, sidecar):
-        pod = a_pod(namespace, WorkerDefaults("heddle:1", {}), template=template)
+        pod = a_pod(namespace, WorkerDefaults(image="heddle:1", template={}), template=template)
         apply(control_plane, namespace, pod)
         # it may be gone: its job is none, so the garbage collector deletes it
         name = pod["metadata"]["name"]
@@ -88,7 +92,7 @@ def test_who_may_not_create_pods_cannot_let_a_job_create_them(
         name = f"{user}-{role}"
         kubectl("create", "rolebinding", name, *where, f"--{kind}={role}", f"--user={user}")
     rendered = control_plane.helm(
-        *("template", namespace, str(CHART), "--show-only=templates/policy.yaml")
+        "template", namespace, str(CHART), "--show-only=templates/policy.yaml"
     )
     kubectl("apply", "--filename=-", stdin=rendered)
     try:

@@ -21,7 +21,9 @@ from tests.fakes.planner import fake_plan
 pytestmark = pytest.mark.slow
 
 JOB = a_job()
-NODES = Composition((Node("a", "demo-fast", 2), Node("b", "demo-fast", 4)))
+NODES = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=2), Node(name="b", gpu_type="demo-fast", gpus=4))
+)
 NAMES = {node.name for node in NODES.nodes}
 GPUS = {"nvidia.com/gpu": "3"}
 
@@ -65,15 +67,26 @@ def test_a_refused_binding_teaches_how_many_gpus_a_node_has_not(control_plane):
                 while not (seen := await cluster.observe()).pods[0].problem:
                     await wait(None)
                 assert seen.pods[0].cause == "scheduling"
-                record = EpochRecord(1, fake_plan(NODES, JOB.workload), "start", NODES, 0.0)
+                record = EpochRecord(
+                    epoch=1,
+                    plan=fake_plan(NODES, JOB.workload),
+                    reason="start",
+                    composition=NODES,
+                    adopted_s=0.0,
+                )
                 settings = Settings(pod_problem_s=0.001)
                 later_s = seen.pods[0].created_s + 60
                 (failure,) = start_failures(view_of(JOB, seen, later_s, settings=settings), record)
                 assert (failure.node, failure.gpus) == ("b", 4), failure
             finally:
                 control_plane.kubectl(
-                    *("delete", "pods", "--all", "--force", "--grace-period=0"),
-                    *("--namespace", namespace),
+                    "delete",
+                    "pods",
+                    "--all",
+                    "--force",
+                    "--grace-period=0",
+                    "--namespace",
+                    namespace,
                 )
                 await cluster.api.call("DELETE", f"/api/v1/namespaces/{namespace}", None)
 

@@ -119,7 +119,14 @@ class Run:
         )  # fmt: skip
         held = load_job(job(data))
         self.agents = Agents("secret", self.trigger, settings.report_wait_s, self._hear)
-        search = SearchSettings("tiny-llama", BATCH, 128, 0, 2, settings.plan_evaluations)
+        search = SearchSettings(
+            model="tiny-llama",
+            global_batch=BATCH,
+            sequence_length=128,
+            seed=0,
+            min_holders=2,
+            budget_evaluations=settings.plan_evaluations,
+        )
         self.planning = PlannerClient(search, self.trigger)
         self.loop = Reconciler(
             held, self.cluster, self.agents, self.planning, self.trigger, settings
@@ -172,7 +179,7 @@ async def running(folder: Path, data: Path, entry: str = "pausing") -> AsyncIter
     try:
         await run.planning.start()
         for name in ("a", "b"):
-            run.cluster.join(Node(name, "demo-fast", 2), since_s=0.0)
+            run.cluster.join(Node(name=name, gpu_type="demo-fast", gpus=2), since_s=0.0)
         yield run
     finally:
         await run.cluster.close()
@@ -233,7 +240,7 @@ async def fail_in(run: Run, part: str, *faults: Fault) -> float:
     if "z" in run.cluster.nodes:
         run.cluster.drain("z")
     else:
-        run.cluster.join(Node("z", "demo-fast", 2))
+        run.cluster.join(Node(name="z", gpu_type="demo-fast", gpus=2))
     observed = await run.until(lambda *_: any(run.gates.glob(f"{part}.*")), f"the part {part}")
     losses = _losses(observed)
     with ExitStack() as until_steady:

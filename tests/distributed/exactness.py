@@ -203,7 +203,7 @@ def _trained(
             build = _build(case, spec, move, world, target, services.activity)
             successor = Successor(world, target, services.build_engine(build))
         prepared = Prepared(move, store, transport, frozenset(), successor)
-        switch = Switch(case.model, prepared, services, progress)
+        switch = Switch(model=case.model, prepared=prepared, services=services, progress=progress)
         assert switch.run(held, lambda: False, lambda: None) == "commit"
         held, progress = HeldState(case.model), None
         if successor is not None:
@@ -231,7 +231,14 @@ def _build(
     from worker.engine.seam import StageBuild
 
     return StageBuild(
-        case.model, spec, move.plan, target.seat, world, target.shards, target.buffers, activity
+        model=case.model,
+        spec=spec,
+        plan=move.plan,
+        seat=target.seat,
+        world=world,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=activity,
     )
 
 

@@ -228,7 +228,8 @@ def template(
 ) -> FilledTemplate:
     """`2x4+1x2`: a stage of TP 2 with 4 blocks, then a stage of TP 1 with 2 blocks."""
     stages = tuple(
-        Stage(gpu_type, int(p.split("x")[0]), int(p.split("x")[1])) for p in text.split("+")
+        Stage(gpu_type=gpu_type, tp=int(p.split("x")[0]), layers=int(p.split("x")[1]))
+        for p in text.split("+")
     )
     return FilledTemplate(stages, micro_batch, micro_batches)
 

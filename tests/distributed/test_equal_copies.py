@@ -23,7 +23,7 @@ from worker.contract import TrainingSpec
 from worker.training_settings import LossScale
 
 pytestmark = pytest.mark.slow  # imports DeepSpeed
-MODEL = ModelShape("bytes", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
+MODEL = ModelShape(name="bytes", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
 PLAN = plan("2x1+1x1", "1x2")
 STEPS, POISONED = 8, 5
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -73,7 +73,16 @@ def _train(rank, store, epoch, precision, data):
     )
     world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity)
     target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
-    build = StageBuild(MODEL, spec, PLAN, seat, world, target.shards, target.buffers, activity)
+    build = StageBuild(
+        model=MODEL,
+        spec=spec,
+        plan=PLAN,
+        seat=seat,
+        world=world,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=activity,
+    )
     engine = DeepSpeedEngine(build, Dataset(spec.data, 16, MODEL.vocab), RealPace())
     engine.progress = Progress.of_start(spec)
 

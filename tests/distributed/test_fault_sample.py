@@ -66,7 +66,7 @@ def test_who_is_slow_is_waited_for(
 async def join_slowly(folder: Path, data: Path) -> Run:
     async with running(folder, data, "slow") as run:
         await run.steady()
-        run.cluster.join(Node("z", "demo-fast", 2))
+        run.cluster.join(Node(name="z", gpu_type="demo-fast", gpus=2))
         observed = await run.steady()
         run.reasons = [record.reason for record in observed.epochs]
         return run

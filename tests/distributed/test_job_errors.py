@@ -36,7 +36,7 @@ from worker.training_settings import Corpus, DataSpec
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
-NODES = (Node("a", "demo-fast", 3),)
+NODES = (Node(name="a", gpu_type="demo-fast", gpus=3),)
 DONE_S = 10.0  # after a disk can be written again
 KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
 
@@ -59,7 +59,15 @@ class Run:
         )  # fmt: skip
         self.agents = Agents("secret", self.trigger, 0.2, self._hear)
         self.planning = PlannerClient(
-            SearchSettings("tiny-llama", BATCH, SEQUENCE, 0, 1, 200), self.trigger
+            SearchSettings(
+                model="tiny-llama",
+                global_batch=BATCH,
+                sequence_length=SEQUENCE,
+                seed=0,
+                min_holders=1,
+                budget_evaluations=200,
+            ),
+            self.trigger,
         )
         job = {
             "apiVersion": "heddle.dev/v1alpha1",
@@ -187,7 +195,7 @@ def test_a_change_without_memory_is_over_within_a_second_and_not_tried_again(
     async def main() -> None:
         async with running(tmp_path, corpus, elastic=elastic) as run:
             await run.until(lambda _: run.step > 2)
-            run.cluster.join(Node("b", "demo-fast", 1))
+            run.cluster.join(Node(name="b", gpu_type="demo-fast", gpus=1))
             decision = await run.until(lambda decision: "was aborted" in decision.message)
             assert f"cannot prepare epoch 2: {what}" in decision.message
             *_, record = (await run.loop.observe()).epochs
@@ -234,7 +242,9 @@ def test_a_full_disk_at_the_end_delays_the_job_until_there_is_room(
 
 def test_ranks_tell_how_slow_a_node_is(tmp_path: Path, corpus: Path, errors: Path) -> None:
     (errors / "b.0.slow").write_text("2")
-    nodes = tuple(Node(name, "demo-fast", 1) for name in "abcd")  # two replicas of two stages
+    nodes = tuple(
+        Node(name=name, gpu_type="demo-fast", gpus=1) for name in "abcd"
+    )  # two replicas of two stages
 
     async def main() -> dict[str, float]:
         async with running(tmp_path, corpus, nodes) as run:

@@ -124,8 +124,18 @@ def test_the_stall_of_a_loss_is_the_gap_between_the_survivors_own_steps(
     report = survivor.wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
     last = [step for step in report.steps if step.epoch == 1][-1]
     first = next(step for step in report.steps if step.epoch == 2)
-    record = EpochRecord(2, LEFT, "loss", Composition(()), 0.0, outcome="live", closed_s=0.1)
-    (change,) = reconfigurations(Observed(epochs=(record,), agents={"a": AgentView("a", report)}))
+    record = EpochRecord(
+        epoch=2,
+        plan=LEFT,
+        reason="loss",
+        composition=Composition(()),
+        adopted_s=0.0,
+        outcome="live",
+        closed_s=0.1,
+    )
+    (change,) = reconfigurations(
+        Observed(epochs=(record,), agents={"a": AgentView(pod="a", report=report)})
+    )
     assert change.stall_s == pytest.approx(first.start_s - last.end_s, abs=OTHER_RANK_S)
     assert change.stall_s > change.parts["detect_s"] > SILENCE_S - STEP_S
     assert sum(change.parts.values()) == pytest.approx(change.stall_s)

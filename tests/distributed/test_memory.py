@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -36,7 +36,7 @@ NEAR = 0.05  # of the activations
 
 
 def plan_of(recompute: str) -> Plan:
-    stage = Stage("demo-fast", 1, 2, recompute)
+    stage = Stage(gpu_type="demo-fast", tp=1, layers=2, recompute=recompute)
     template = FilledTemplate((stage,) * DEPTH, MICRO_BATCH, (MICRO_BATCHES,))
     return Plan((template,), tuple(PlacedStage(0, 0, s, "a", (s,)) for s in range(DEPTH)))
 
@@ -131,7 +131,16 @@ def _count(rank, store, epoch, case, data):
     others = storages(living())
     world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity)
     target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
-    build = StageBuild(MODEL, spec, plan, seat, world, target.shards, target.buffers, activity)
+    build = StageBuild(
+        model=MODEL,
+        spec=spec,
+        plan=plan,
+        seat=seat,
+        world=world,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=activity,
+    )
     engine = DeepSpeedEngine(build, dataset, RealPace())
     engine.progress = Progress.of_start(spec)
     engine.train_step(None)
@@ -161,7 +170,7 @@ def _count(rank, store, epoch, case, data):
     answer |= {"activations": kept.most, "left": kept.bytes, "rest": sum(rest.values())}
     engine.release()
     world.leave(wait=True)
-    answer["costs"] = {kind: [getattr(c, n) for n in c.__slots__] for kind, c in costs.items()}
+    answer["costs"] = {kind: asdict(c) for kind, c in costs.items()}
     return answer
 
 
@@ -174,11 +183,26 @@ def counted(found, case, stage):
     """(what the planner counts, what the rank of that stage has found)."""
     precision, recompute = case
     index = CASES.index(case)
-    costs = {kind: LayerCost(*row) for kind, row in found[0][index]["costs"].items()}
+    costs = {kind: LayerCost(**row) for kind, row in found[0][index]["costs"].items()}
     layers = {(kind, "demo-fast", 1, MICRO_BATCH): cost for kind, cost in costs.items()}
     profile = replace(demo_profile(), precision=precision, layers=layers)
-    asked = Workload(MODEL, BATCH, LENGTH, precision, recompute=recompute, memory="worker")
-    slot = StageSlot("demo-fast", 1, MICRO_BATCH, MICRO_BATCHES, DEPTH, stage, recompute)
+    asked = Workload(
+        model=MODEL,
+        global_batch=BATCH,
+        sequence_length=LENGTH,
+        precision=precision,
+        recompute=recompute,
+        memory="worker",
+    )
+    slot = StageSlot(
+        gpu_type="demo-fast",
+        tp=1,
+        micro_batch=MICRO_BATCH,
+        micro_batches=MICRO_BATCHES,
+        depth=DEPTH,
+        index=stage,
+        recompute=recompute,
+    )
     return stage_memory(asked, profile, slot, 2), found[stage][index]
 
 

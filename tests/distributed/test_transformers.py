@@ -169,7 +169,16 @@ def differences(rank, store, epoch, folder, kind, plan):
     world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
     weights = open_weights(folder / kind, model, family)
     target = TargetShards.first(model, seat, weights.first_rows, activity)
-    build = StageBuild(model, spec, plan, seat, world, target.shards, target.buffers, activity)
+    build = StageBuild(
+        model=model,
+        spec=spec,
+        plan=plan,
+        seat=seat,
+        world=world,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=activity,
+    )
     engine = DeepSpeedEngine(build, Dataset(spec.data, LENGTH, model.vocab), RealPace())
     seen = []
     watch = register_module_forward_hook(

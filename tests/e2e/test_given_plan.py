@@ -41,7 +41,10 @@ def test_a_given_plan_trains_the_same_losses_as_the_planners(tmp_path: Path) -> 
     nodes = "".join(f"- {{name: node-{n}, type: demo-fast, gpus: 1}}\n" for n in range(2))
     (tmp_path / "nodes.yaml").write_text(nodes)
     layers = MODELS["tiny-llama"].layers
-    stages = (Stage("demo-fast", 1, layers - 1), Stage("demo-fast", 1, 1))  # uneven, so slower
+    stages = (
+        Stage(gpu_type="demo-fast", tp=1, layers=layers - 1),
+        Stage(gpu_type="demo-fast", tp=1, layers=1),
+    )  # uneven, so slower
     placement = tuple(PlacedStage(0, 0, stage, f"node-{stage}", (0,)) for stage in range(2))
     plan = Plan((FilledTemplate(stages, 1, (BATCH,)),), placement)
     (tmp_path / "plan.json").write_text(json.dumps(plan.to_json()))

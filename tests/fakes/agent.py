@@ -14,7 +14,7 @@ from worker.contract import Directive, RankExit, RankReport, Report
 MICRO_BATCH_S = 0.01  # that a rank computes on one micro-batch, whatever its stage
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeAgent:
     """One pod's agent with its ranks."""
 

@@ -69,7 +69,9 @@ class FakeCluster(FakeWorlds, FakeFaults):
     # What tests do to it.
 
     def add_node(self, name: str, gpu_type: str = "demo-fast", gpus: int = 1) -> None:
-        self.nodes[name] = ObservedNode(name, gpu_type, gpus, joined_at_s=self.now)
+        self.nodes[name] = ObservedNode(
+            name=name, gpu_type=gpu_type, gpus=gpus, joined_at_s=self.now
+        )
         self._changed.set()
 
     def drain(self, name: str, notice_s: float = math.inf) -> None:
@@ -148,9 +150,11 @@ class FakeCluster(FakeWorlds, FakeFaults):
                 view = self.views.get(name)
                 report = agent.report(self.job, self._beats(agent))
                 self.views[name] = AgentView(
-                    *(name, report, None, self.now),
-                    progress_times(view, report, self.now),
-                    not_finite_steps(view, report),
+                    pod=name,
+                    report=report,
+                    heard_s=self.now,
+                    progressed_s=progress_times(view, report, self.now),
+                    not_finite=not_finite_steps(view, report),
                 )
         views = {}
         for name, view in self.views.items():
@@ -216,7 +220,12 @@ class FakeCluster(FakeWorlds, FakeFaults):
         assert held + action.gpus <= self.nodes[action.node].gpus, "a GPU is given twice"
         self._pids += 1
         self.pods[action.name] = ObservedPod(
-            action.name, action.node, action.ordinal, action.gpus, "pending", created_s=self.now
+            name=action.name,
+            node=action.node,
+            ordinal=action.ordinal,
+            gpus=action.gpus,
+            phase="pending",
+            created_s=self.now,
         )
         self.created.append(action.name)
 

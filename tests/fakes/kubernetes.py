@@ -86,9 +86,14 @@ async def a_kubernetes(
         )
         cache = ObjectCache()
         kube = KubeCluster(
-            job.model_copy(update={"metadata": mine}), api, cache,
-            WorkerDefaults("localhost/none", {}), tuple(nodes.gpu_types), trigger, "secret",
-        )  # fmt: skip
+            job.model_copy(update={"metadata": mine}),
+            api,
+            cache,
+            WorkerDefaults(image="localhost/none", template={}),
+            tuple(nodes.gpu_types),
+            trigger,
+            "secret",
+        )
         plane.kubectl("wait", "--for=create", "serviceaccount/default", "--namespace", namespace)
 
         async def wait(_: float | None) -> bool:

@@ -38,7 +38,7 @@ class FakeOperator:
         self.settings = settings
         self.arbiter = arbiter
         self.speeds = speeds
-        self.decision = Decision((), "Pending", "")
+        self.decision = Decision(actions=(), phase="Pending", message="")
         self.recovering_since_s: float | None = None
 
     def reconcile(self) -> Decision:

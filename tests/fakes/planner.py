@@ -22,13 +22,20 @@ def fake_plan(composition: Composition, workload: Workload, as_pipeline: bool = 
     if as_pipeline:
         places = places[: workload.model.layers]
         share, more = divmod(workload.model.layers, len(places))
-        stages = tuple(Stage(n.gpu_type, 1, share + (s < more)) for s, (n, _) in enumerate(places))
+        stages = tuple(
+            Stage(gpu_type=n.gpu_type, tp=1, layers=share + (s < more))
+            for s, (n, _) in enumerate(places)
+        )
         placement = [PlacedStage(0, 0, s, n.name, (gpu,)) for s, (n, gpu) in enumerate(places)]
         return Plan((FilledTemplate(stages, 1, (workload.global_batch,)),), tuple(placement))
     places = places[: workload.global_batch]
     share, more = divmod(workload.global_batch, len(places))
     templates = tuple(
-        FilledTemplate((Stage(n.gpu_type, 1, workload.model.layers),), 1, (share + (t < more),))
+        FilledTemplate(
+            (Stage(gpu_type=n.gpu_type, tp=1, layers=workload.model.layers),),
+            1,
+            (share + (t < more),),
+        )
         for t, (n, _) in enumerate(places)
     )
     return Plan(

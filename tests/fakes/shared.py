@@ -109,7 +109,13 @@ class SharedNodes:
     def allocations(self) -> list[GpuAllocation]:
         """What all pods hold or claim."""
         return [
-            GpuAllocation(pod.name, pod.node, pod.gpus, cluster.job, pod.name in cluster.bound)
+            GpuAllocation(
+                pod_uid=pod.name,
+                node=pod.node,
+                gpus=pod.gpus,
+                owner_uid=cluster.job,
+                is_bound=pod.name in cluster.bound,
+            )
             for cluster in self.clusters
             for pod in cluster.pods.values()
             if pod.phase != "ended"

@@ -58,7 +58,9 @@ class FakeWorlds:
             now_speed = speed_of(current, asked) if fits and current else None
             held = holders_min(self.workload.model, current) if fits and current else 0
             self.replies[key] = PlanReply(
-                *(plan, speed, 1 / speed),
+                plan=plan,
+                throughput_samples_s=speed,
+                iteration_s=1 / speed,
                 current_samples_s=now_speed,
                 holders_min=holders_min(self.workload.model, plan),
                 current_holders=held,
@@ -71,7 +73,7 @@ class FakeWorlds:
                 self._pids += 1
                 self.pods[name] = replace(pod, phase="running", address=f"{name}:80")
                 self.agents[name] = FakeAgent(
-                    name, pod.node, pod.gpus, self._pids, store=f"{name}:1"
+                    pod=name, node=pod.node, gpus=pod.gpus, pid=self._pids, store=f"{name}:1"
                 )
             elif name in self.agents and not self.agents[name].is_ready:
                 self.agents[name].is_ready = True

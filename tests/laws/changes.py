@@ -16,7 +16,7 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts, common_refinement
 from tests.builders import MOE, moe_plans
 
-MODEL = ModelShape("law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
+MODEL = ModelShape(name="law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
 TIED = replace(MODEL, name="tied", tied_head=True)
 NODES = ("n0", "n1", "n2", "n3", "n4")
 GPUS = 4
@@ -90,7 +90,10 @@ def plans(draw, nodes=NODES):
         inner = st.sets(st.integers(1, MODEL.layers - 1), min_size=depth - 1, max_size=depth - 1)
         cuts = sorted(draw(inner))
         layers = [b - a for a, b in zip([0, *cuts], [*cuts, MODEL.layers], strict=True)]
-        stages = tuple(Stage("a", draw(st.sampled_from((1, 2, 4))), count) for count in layers)
+        stages = tuple(
+            Stage(gpu_type="a", tp=draw(st.sampled_from((1, 2, 4))), layers=count)
+            for count in layers
+        )
         replicas = 0
         for _ in range(draw(st.integers(1, 2))):
             placed = _place(stages, free, len(templates), replicas)

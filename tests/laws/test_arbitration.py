@@ -45,15 +45,15 @@ def random_demands(seed, types=()):
         curves = tuple((kind, ((1, chance.uniform(1, 3)), (8, 20.0))) for kind in sorted(types))
         found.append(
             Demand(
-                f"j{job}",
-                chance.choice((0, 0, 10, 20)),
-                str(chance.randint(0, 3)),
-                least,
-                chance.choice((least, least + 2, 100, least - 1 or 1)),
-                chance.choice((0.25, 0.5, 0.75, 1.0)),
-                tuple(usable),
-                tuple(pods),
-                chance.choice((math.inf, math.inf, math.inf, 2)),
+                job=f"j{job}",
+                priority=chance.choice((0, 0, 10, 20)),
+                since=str(chance.randint(0, 3)),
+                least=least,
+                most=chance.choice((least, least + 2, 100, least - 1 or 1)),
+                weight=chance.choice((0.25, 0.5, 0.75, 1.0)),
+                nodes=tuple(usable),
+                pods=tuple(pods),
+                firm=chance.choice((math.inf, math.inf, math.inf, 2)),
                 types=kinds,
                 worth=Worth(curves) if types and chance.random() < 0.7 else None,
             )
@@ -107,10 +107,24 @@ def cpu_s(demands):
 @pytest.mark.parametrize("types", [1, 2])
 def test_a_thousand_free_nodes_are_divided_at_once(types):
     kinds = {name: TYPES[i % types] for i, (name, _) in enumerate(THOUSAND)}
-    one = Demand("u", 0, "1", 8, 8000, 1.0, THOUSAND, types=kinds)
+    one = Demand(
+        job="u", priority=0, since="1", least=8, most=8000, weight=1.0, nodes=THOUSAND, types=kinds
+    )
     assert sum(arbitrate([one])["u"].values()) == 8000
     assert cpu_s([one]) < ONE_JOB_S
-    fifty = [Demand(f"u{k}", 0, f"{k:03d}", 8, 128, 1.0, THOUSAND, types=kinds) for k in range(50)]
+    fifty = [
+        Demand(
+            job=f"u{k}",
+            priority=0,
+            since=f"{k:03d}",
+            least=8,
+            most=128,
+            weight=1.0,
+            nodes=THOUSAND,
+            types=kinds,
+        )
+        for k in range(50)
+    ]
     assert cpu_s(fifty) < FIFTY_JOBS_S * types
 
 
@@ -118,30 +132,74 @@ def test_a_job_is_dealt_the_type_that_is_worth_most_to_it():
     nodes = (("a", 4), ("b", 4))
     kinds = {"a": "slow", "b": "fast"}
     worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    beside = Demand("other", 0, "1", 1, 4, 1.0, nodes, types=kinds, worth=worth)
+    beside = Demand(
+        job="other",
+        priority=0,
+        since="1",
+        least=1,
+        most=4,
+        weight=1.0,
+        nodes=nodes,
+        types=kinds,
+        worth=worth,
+    )
     picky = Worth((("fast", ((1, 9.0), (4, 36.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    steep = Demand("steep", 0, "2", 1, 4, 1.0, nodes, types=kinds, worth=picky)
+    steep = Demand(
+        job="steep",
+        priority=0,
+        since="2",
+        least=1,
+        most=4,
+        weight=1.0,
+        nodes=nodes,
+        types=kinds,
+        worth=picky,
+    )
     assert arbitrate([beside, steep]) == {"other": {"a": 4}, "steep": {"b": 4}}
 
 
 def test_a_job_on_the_wrong_type_is_dealt_the_right_one_beside_it():
     nodes, kinds = (("a", 4), ("b", 4)), {"a": "slow", "b": "fast"}
     worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    held = Demand("u", 0, "1", 1, 4, 1.0, nodes, (("a", 4),), types=kinds, worth=worth)
+    held = Demand(
+        job="u",
+        priority=0,
+        since="1",
+        least=1,
+        most=4,
+        weight=1.0,
+        nodes=nodes,
+        pods=(("a", 4),),
+        types=kinds,
+        worth=worth,
+    )
     assert arbitrate([held]) == {"u": {"a": 4, "b": 4}}
 
 
 def test_alone_a_job_sees_as_many_gpus_of_each_type_as_it_may_have():
     nodes, kinds = (("a", 8), ("b", 8)), {"a": "slow", "b": "fast"}
-    alone = Demand("u", 0, "1", 1, 4, 1.0, nodes, types=kinds)
+    alone = Demand(
+        job="u", priority=0, since="1", least=1, most=4, weight=1.0, nodes=nodes, types=kinds
+    )
     assert arbitrate([alone]) == {"u": {"a": 4, "b": 4}}
 
 
 def test_a_floor_leaves_to_others_the_only_type_that_they_can_use():
     both, fast = (("a", 2), ("b", 2)), (("b", 2),)
     kinds = {"a": "slow", "b": "fast"}
-    any_type = Demand("any", 0, "1", 2, 2, 1.0, both, types=kinds)
-    only_fast = Demand("only", 0, "2", 2, 2, 1.0, fast, types={"b": "fast"})
+    any_type = Demand(
+        job="any", priority=0, since="1", least=2, most=2, weight=1.0, nodes=both, types=kinds
+    )
+    only_fast = Demand(
+        job="only",
+        priority=0,
+        since="2",
+        least=2,
+        most=2,
+        weight=1.0,
+        nodes=fast,
+        types={"b": "fast"},
+    )
     assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
 
 
@@ -154,9 +212,29 @@ STEADY = worth(fast=[(1, 2.0), (2, 4.0), (4, 8.0)], slow=[(1, 1.0), (2, 2.0), (4
 
 def test_a_floor_leaves_to_others_the_only_type_of_which_they_have_a_plan():
     nodes, kinds = (("a", 2), ("b", 2)), {"a": "slow", "b": "fast"}
-    any_type = Demand("any", 1, "1", 2, 2, 1.0, nodes, types=kinds, worth=STEADY)
+    any_type = Demand(
+        job="any",
+        priority=1,
+        since="1",
+        least=2,
+        most=2,
+        weight=1.0,
+        nodes=nodes,
+        types=kinds,
+        worth=STEADY,
+    )
     large = worth(fast=[(2, 4.0)], slow=[])
-    only_fast = Demand("only", 0, "2", 2, 2, 1.0, nodes, types=kinds, worth=large)
+    only_fast = Demand(
+        job="only",
+        priority=0,
+        since="2",
+        least=2,
+        most=2,
+        weight=1.0,
+        nodes=nodes,
+        types=kinds,
+        worth=large,
+    )
     assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
 
 
@@ -166,8 +244,28 @@ def test_a_gpu_that_alone_brings_nothing_fills_a_floor_where_another_brings_more
     two = worth(fast=[(2, 4.1), (3, 6.4), (4, 8.4)], small=[])
     found = arbitrate(
         [
-            Demand("one", 0, "1", 2, 4, 1.0, nodes, types=kinds, worth=one),
-            Demand("two", 0, "2", 1, 3, 1.0, nodes, types=kinds, worth=two),
+            Demand(
+                job="one",
+                priority=0,
+                since="1",
+                least=2,
+                most=4,
+                weight=1.0,
+                nodes=nodes,
+                types=kinds,
+                worth=one,
+            ),
+            Demand(
+                job="two",
+                priority=0,
+                since="2",
+                least=1,
+                most=3,
+                weight=1.0,
+                nodes=nodes,
+                types=kinds,
+                worth=two,
+            ),
         ]
     )
     assert (found["one"]["b"], found["two"]["b"]) == (1, 3)

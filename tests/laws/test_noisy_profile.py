@@ -76,14 +76,26 @@ class Machine:
 
 def true_cost(kind: str, b: int) -> LayerCost:
     forward_s = FIXED_S[kind] + b * SAMPLE_S[kind]
-    return LayerCost(forward_s, 2 * forward_s, 0.0, 1000 * b)
+    return LayerCost(
+        forward_s=forward_s,
+        backward_s=2 * forward_s,
+        tp_communication_s=0.0,
+        activation_bytes=1000 * b,
+    )
 
 
 def profile_of(rows: dict) -> Profile:
     layers = {(kind, "cpu", 1, b): row.cost for (kind, b), row in rows.items()}
     return Profile(
-        *(MODEL.name, 128, "fp32", "measured", "a test", {"cpu": TYPE}, layers),
-        *({"cpu": LINK}, LINK),
+        model=MODEL.name,
+        sequence_length=128,
+        precision="fp32",
+        origin="measured",
+        provenance="a test",
+        types={"cpu": TYPE},
+        layers=layers,
+        inside_links={"cpu": LINK},
+        network=LINK,
     )
 
 
@@ -98,11 +110,18 @@ def measured_profile(noise: Noise) -> Profile:
         forward_s = bench.seconds(lambda: machine.work(cost.forward_s))
         both_s = bench.seconds(lambda: machine.work(3 * cost.forward_s))
         return Row(
-            LayerCost(forward_s, max(0.0, both_s - forward_s), 0.0, 1000 * b), bench.spread, 0.0
+            LayerCost(
+                forward_s=forward_s,
+                backward_s=max(0.0, both_s - forward_s),
+                tp_communication_s=0.0,
+                activation_bytes=1000 * b,
+            ),
+            bench.spread,
+            0.0,
         )
 
     rows, _ = measured_rows(
-        *(measure, KINDS, MICRO_BATCHES, lambda: machine.now_s, LAYERS_S), lambda *_: None
+        measure, KINDS, MICRO_BATCHES, lambda: machine.now_s, LAYERS_S, lambda *_: None
     )
     return profile_of(rows)
 
@@ -112,9 +131,11 @@ TRUE = profile_of({(kind, b): Row(true_cost(kind, b)) for kind in KINDS for b in
 
 def throughput(profile: Profile, ranks: int, batch: int) -> float:
     """Of the plan that is found with a profile, on the quiet machine."""
-    workload = Workload(MODEL, batch, 128)
+    workload = Workload(model=MODEL, global_batch=batch, sequence_length=128)
     nodes = Composition.from_text(f"cpu=1x{ranks}")
-    found = answer(PlanRequest(workload, nodes, seed=1, budget_evaluations=500), profile)
+    found = answer(
+        PlanRequest(workload=workload, composition=nodes, seed=1, budget_evaluations=500), profile
+    )
     return cost_of(found.plan, workload, nodes, TRUE).throughput_samples_s
 
 

@@ -49,7 +49,9 @@ def renamed(record):
         Member.model_validate_json(unlike(member.model_dump_json()))
         for member in record.seal.members
     )
-    nodes = Composition(tuple(Node(name, "demo-fast", GPUS) for name in plan.nodes))
+    nodes = Composition(
+        tuple(Node(name=name, gpu_type="demo-fast", gpus=GPUS) for name in plan.nodes)
+    )
     seal = dataclasses.replace(record.seal, members=members)
     return dataclasses.replace(record, plan=plan, composition=nodes, seal=seal)
 
@@ -105,7 +107,7 @@ def test_a_status_is_small_in_every_state_of_a_job_whose_nodes_have_long_names()
 def test_a_status_is_small_whatever_its_sentences_say(letters):
     look = training(1000, letters=63)
     long = "wö" * (letters // 2)
-    decision = Decision((), "Recovering", long)
+    decision = Decision(actions=(), phase="Recovering", message=long)
     observed = dataclasses.replace(look.observed, template_problem=long)
     view = dataclasses.replace(look.view, observed=observed)
     found = status_of(view, decision, HolderCount(1, 1), Drain(blocked=long), {}, NOW_TEXT, long)

@@ -57,7 +57,9 @@ class Trial:
     def speed(self, name):
         """Of a fake rank, so that it measures the profile's time, with noise of 5 %."""
         node = self.cluster.nodes[name]
-        plan = fake_plan(Composition((Node(name, node.gpu_type, 1),)), self.job.workload)
+        plan = fake_plan(
+            Composition((Node(name=name, gpu_type=node.gpu_type, gpus=1),)), self.job.workload
+        )
         (work,) = work_of(plan, self.job.workload.model, self.profile)
         as_profiled = MICRO_BATCH_S / work.profiled_s
         return as_profiled / self.times[name] * self.random.uniform(0.95, 1.05)
@@ -141,7 +143,12 @@ def test_an_operator_that_starts_anew_knows_the_speeds_of_types():
 @pytest.mark.parametrize(("speed", "wanted"), [(1.0, FAST), (0.05, SLOW)])
 def test_the_planner_chooses_the_type_and_predicts_the_step_by_its_speed(speed, wanted):
     job = a_job(maxGPUs=2)
-    nodes = Composition((Node("a", FAST, 2, "default", speed), Node("b", SLOW, 2)))
+    nodes = Composition(
+        (
+            Node(name="a", gpu_type=FAST, gpus=2, link_domain="default", speed_factor=speed),
+            Node(name="b", gpu_type=SLOW, gpus=2),
+        )
+    )
     settings = search_settings_of(job, Settings(plan_evaluations=200))
     question = {
         "composition": nodes.to_json(), "current": None, "max_gpus": GpuLimits(2).to_json(),

@@ -75,7 +75,7 @@ class Job:
             cache.put("Pod", a_pod(f"{uid}-{node}", node, 1, uid))
         self.adapter = KubeCluster(
             job.model_copy(update={"metadata": metadata}), api, cache,
-            WorkerDefaults("heddle:1", {}), ("demo-fast",), self.trigger, "secret",
+            WorkerDefaults(image="heddle:1", template={}), ("demo-fast",), self.trigger, "secret",
         )  # fmt: skip
 
     async def look(self):

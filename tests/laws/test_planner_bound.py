@@ -59,9 +59,9 @@ def requests(draw: st.DrawFn) -> tuple[PlanRequest, Profile]:
     kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3, unique=True))
     nodes = [
         Node(
-            f"{kind}-{number}",
-            kind,
-            draw(st.sampled_from((1, 2, 3, 4, 8))),
+            name=f"{kind}-{number}",
+            gpu_type=kind,
+            gpus=draw(st.sampled_from((1, 2, 3, 4, 8))),
             speed_factor=draw(st.sampled_from((1.0, 1.0, 0.8))),
             nic_bytes_per_s=draw(st.sampled_from((None, None, 1e9))),
         )
@@ -69,10 +69,17 @@ def requests(draw: st.DrawFn) -> tuple[PlanRequest, Profile]:
         for number in range(draw(st.integers(1, 3)))
     ]
     batch = draw(st.sampled_from((16, 64, 300)))
-    workload = Workload(model, batch, 2048, "fp16", draw(st.integers(0, 1)), model.recompute)
+    workload = Workload(
+        model=model,
+        global_batch=batch,
+        sequence_length=2048,
+        precision="fp16",
+        zero=draw(st.integers(0, 1)),
+        recompute=model.recompute,
+    )
     request = PlanRequest(
-        workload,
-        Composition(tuple(nodes)),
+        workload=workload,
+        composition=Composition(tuple(nodes)),
         budget_evaluations=draw(st.sampled_from((100, 400))),
         max_stages=draw(st.sampled_from((4, 8, None))),
     )
@@ -102,6 +109,18 @@ def test_no_reference_plan_beats_the_bound(row):
     assert row.plan is not None
     priced = cost_of(row.plan, workload, case.composition, profile)
     slower = replace(priced, iteration_s=1.3 * priced.iteration_s)
-    request = PlanRequest(workload, case.composition)
-    limit = bound(request, profile, PlanAnswer(row.plan, slower, 1, (), 0.0, None, ()))
+    request = PlanRequest(workload=workload, composition=case.composition)
+    limit = bound(
+        request,
+        profile,
+        PlanAnswer(
+            plan=row.plan,
+            cost=slower,
+            holders_min=1,
+            stages_of_search=(),
+            planning_s=0.0,
+            bytes_to_move=None,
+            idle=(),
+        ),
+    )
     assert priced.throughput_samples_s <= limit.bound_samples_s * (1 + 1e-9)

@@ -43,8 +43,8 @@ def ask(request: PlanRequest, **wishes):
 def test_no_plan_exceeds_a_limit(composition, total, slow, method, min_holders):
     by_type = () if slow is None else (("demo-slow", slow),)
     request = PlanRequest(
-        workload(),
-        composition,
+        workload=workload(),
+        composition=composition,
         min_holders=min_holders,
         budget_evaluations=400,
         max_gpus=GpuLimits(total, by_type),
@@ -62,9 +62,13 @@ def test_no_plan_exceeds_a_limit(composition, total, slow, method, min_holders):
     [GpuLimits(24), GpuLimits(None, (("h100", 8),)), GpuLimits(20, (("a100-40", 12), ("h100", 9)))],
 )
 def test_no_plan_on_many_gpus_exceeds_a_limit(method, limits):
-    asked = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+    asked = Workload(
+        model=find_model("llama3-8b"), global_batch=256, sequence_length=2048, precision="fp16"
+    )
     there = Composition.from_text("h100=3x8+2x4,a100-40=6x4+2x2")
-    request = PlanRequest(asked, there, budget_evaluations=1500, method=method, max_gpus=limits)
+    request = PlanRequest(
+        workload=asked, composition=there, budget_evaluations=1500, method=method, max_gpus=limits
+    )
     answer = ask(request)
     assert answer is not None
     assert limits.allows(answer.plan.gpus_by_type)
@@ -89,22 +93,28 @@ RECORDED = [
 def test_where_no_limit_binds_plans_are_as_without(model, batch, text, wishes, digest, limits):
     asked = usual_workload(find_model(model))
     if model != "tiny-llama":
-        asked = Workload(find_model(model), batch, 2048, "fp16")
+        asked = Workload(
+            model=find_model(model), global_batch=batch, sequence_length=2048, precision="fp16"
+        )
     composition = Composition.from_text(text)
-    request = PlanRequest(asked, composition, budget_evaluations=2000, max_gpus=limits, **wishes)
+    request = PlanRequest(
+        workload=asked, composition=composition, budget_evaluations=2000, max_gpus=limits, **wishes
+    )
     assert ask(request).plan.digest == digest
 
 
 def test_the_fast_gpus_are_taken_whatever_their_nodes_are_called():
     there = Composition(
         (
-            Node("a0", "demo-slow", 4),
-            Node("n1", "demo-fast", 4),
-            Node("n2", "demo-fast", 4),
-            Node("n3", "demo-slow", 4),
+            Node(name="a0", gpu_type="demo-slow", gpus=4),
+            Node(name="n1", gpu_type="demo-fast", gpus=4),
+            Node(name="n2", gpu_type="demo-fast", gpus=4),
+            Node(name="n3", gpu_type="demo-slow", gpus=4),
         )
     )
-    request = PlanRequest(workload(), there, max_gpus=GpuLimits(4), budget_evaluations=500)
+    request = PlanRequest(
+        workload=workload(), composition=there, max_gpus=GpuLimits(4), budget_evaluations=500
+    )
     answer = search(request, demo_profile())
     assert set(answer.plan.gpus_by_type) == {"demo-fast"}
     alone = search(replace(request, composition=nodes("fast-0:4")), demo_profile())
@@ -113,10 +123,16 @@ def test_the_fast_gpus_are_taken_whatever_their_nodes_are_called():
 
 def test_a_current_plan_over_the_limit_is_no_candidate():
     there = nodes("fast-0:4 fast-1:4")
-    before = search(PlanRequest(workload(), there, budget_evaluations=100), demo_profile())
+    before = search(
+        PlanRequest(workload=workload(), composition=there, budget_evaluations=100), demo_profile()
+    )
     assert before.plan.gpus > 4
     asked = PlanRequest(
-        workload(), there, before.plan, max_gpus=GpuLimits(4), budget_evaluations=100
+        workload=workload(),
+        composition=there,
+        current=before.plan,
+        max_gpus=GpuLimits(4),
+        budget_evaluations=100,
     )
     answer = search(asked, demo_profile())
     assert answer.plan.gpus <= 4

@@ -46,10 +46,10 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Workload, Composition, Profile]:
     counts = [b - a for a, b in zip([0, *cuts], [*cuts, model.layers], strict=True)]
     stages = tuple(
         Stage(
-            draw(st.sampled_from(NAMES)),
-            draw(st.sampled_from((1, 2, 4))),
-            count,
-            draw(st.sampled_from(("none", "selective", "full"))),
+            gpu_type=draw(st.sampled_from(NAMES)),
+            tp=draw(st.sampled_from((1, 2, 4))),
+            layers=count,
+            recompute=draw(st.sampled_from(("none", "selective", "full"))),
         )
         for count in counts
     )
@@ -59,12 +59,18 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Workload, Composition, Profile]:
     for r in range(replicas):
         for s, stage in enumerate(stages):
             name = f"n{len(nodes):03}"
-            nodes.append(Node(name, stage.gpu_type, stage.tp + spare))
+            nodes.append(Node(name=name, gpu_type=stage.gpu_type, gpus=stage.tp + spare))
             placement.append(PlacedStage(0, r, s, name, tuple(range(stage.tp))))
     plan = Plan((FilledTemplate(stages, b, (rounds,) * replicas),), tuple(placement))
     precision = draw(st.sampled_from(("fp16", "bf16")))
     zero = draw(st.integers(0, 1))
-    workload = Workload(model, rounds * replicas * b, 2048, precision, zero)
+    workload = Workload(
+        model=model,
+        global_batch=rounds * replicas * b,
+        sequence_length=2048,
+        precision=precision,
+        zero=zero,
+    )
     return plan, workload, Composition(tuple(nodes)), profile_of(model.name, precision)
 
 
@@ -94,7 +100,10 @@ def test_recomputation_takes_time_and_gives_memory(case):
     prices = []
     for how in ("none", "selective", "full"):
         template = plan.templates[0]
-        stages = tuple(Stage(s.gpu_type, s.tp, s.layers, how) for s in template.stages)
+        stages = tuple(
+            Stage(gpu_type=s.gpu_type, tp=s.tp, layers=s.layers, recompute=how)
+            for s in template.stages
+        )
         changed = FilledTemplate(stages, template.micro_batch, template.micro_batches)
         prices.append(cost_of(Plan((changed,), plan.placement), workload, composition, profile))
     for less, more in pairwise(prices):
@@ -114,10 +123,26 @@ def test_recomputation_takes_time_and_gives_memory(case):
 def test_the_cap_on_layers_is_the_largest_that_fits(name, gpu_type, tp, depth, data):
     rule = data.draw(st.sampled_from(("worker", "paper")))
     zero = data.draw(st.integers(0, 1))
-    workload = Workload(find_model(name), 64, 2048, "fp16", zero, memory=rule)
+    workload = Workload(
+        model=find_model(name),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        zero=zero,
+        memory=rule,
+    )
     index = data.draw(st.integers(0, depth - 1))
     how = data.draw(st.sampled_from(("none", "selective", "full")))
-    slot = StageSlot(gpu_type, tp, 2, data.draw(st.integers(1, 16)), depth, index, how, 2)
+    slot = StageSlot(
+        gpu_type=gpu_type,
+        tp=tp,
+        micro_batch=2,
+        micro_batches=data.draw(st.integers(1, 16)),
+        depth=depth,
+        index=index,
+        recompute=how,
+        replicas=2,
+    )
     cap = layers_that_fit(workload, profile_of(name, "fp16"), slot)
     fitting = [
         layers
@@ -137,8 +162,22 @@ def test_states_take_the_bytes_of_the_table(name, tp, replicas):
         ("bf16", 0, 2, 4, 12),
         ("fp16", 1, 2, 2, 12),
     ):
-        workload = Workload(find_model(name), 64, 2048, precision, zero)
-        slot = StageSlot("h100", tp, 2, 4, 1, 0, replicas=replicas)
+        workload = Workload(
+            model=find_model(name),
+            global_batch=64,
+            sequence_length=2048,
+            precision=precision,
+            zero=zero,
+        )
+        slot = StageSlot(
+            gpu_type="h100",
+            tp=tp,
+            micro_batch=2,
+            micro_batches=4,
+            depth=1,
+            index=0,
+            replicas=replicas,
+        )
         memory = stage_memory(workload, profile_of(name, precision), slot, 4)
         parameters = memory.weights / weight
         assert memory.gradients == gradient * parameters

@@ -31,7 +31,9 @@ def ask(composition: Composition, **limits):
     limits = {"budget_evaluations": FEW, **limits}
     batch = limits.pop("batch", 32)
     try:
-        return search(PlanRequest(workload(batch), composition, **limits), demo_profile())
+        return search(
+            PlanRequest(workload=workload(batch), composition=composition, **limits), demo_profile()
+        )
     except Infeasible:
         return None
 
@@ -75,13 +77,15 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
     before = ask(composition)
     if before is None:
         return
-    grown = Composition((*composition.nodes, Node("new", gpu_type, gpus)))
+    grown = Composition((*composition.nodes, Node(name="new", gpu_type=gpu_type, gpus=gpus)))
     for evaluations in (1, FEW):  # even where the search hardly looks
         after = ask(grown, current=before.plan, budget_evaluations=evaluations)
         assert after.cost.iteration_s <= before.cost.iteration_s * (1 + 1e-12)
 
 
-LARGE = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+LARGE = Workload(
+    model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+)
 SOME = (
     "h100=2x4,a100-40=3x2",  # few GPUs: placed and priced exactly
     "h100=4x4,a100-40=6x4",
@@ -96,7 +100,10 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
     profile, best_s = find_profile(LARGE), [float("inf")]
     for budget in (1, 30, 200, 333, 800, 1500, 3000, 4000):
         request = PlanRequest(
-            LARGE, Composition.from_text(text), method=method, budget_evaluations=budget
+            workload=LARGE,
+            composition=Composition.from_text(text),
+            method=method,
+            budget_evaluations=budget,
         )
         answer = search(request, profile)
         best_s.append(answer.cost.iteration_s)
@@ -108,7 +115,12 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
 @pytest.mark.slow
 @pytest.mark.parametrize("text", SOME)
 def test_in_seconds_the_answer_is_never_below_uniform_plans_and_those_of_the_policy(text):
-    request = PlanRequest(LARGE, Composition.from_text(text), budget_s=0.2, budget_evaluations=None)
+    request = PlanRequest(
+        workload=LARGE,
+        composition=Composition.from_text(text),
+        budget_s=0.2,
+        budget_evaluations=None,
+    )
     answer = search(request, find_profile(LARGE))
     reached = [one.throughput_samples_s for one in answer.stages_of_search]
     methods = {one.method for one in answer.stages_of_search}
@@ -125,7 +137,7 @@ def test_node_names_do_not_change_the_throughput(composition, random):
     random.shuffle(names)
     renamed = Composition(
         tuple(
-            Node(name, node.gpu_type, node.gpus)
+            Node(name=name, gpu_type=node.gpu_type, gpus=node.gpus)
             for name, node in zip(names, composition.nodes, strict=True)
         )
     )
@@ -144,7 +156,10 @@ def every_template(composition: Composition):
                 continue
             for layers in product(range(1, MODEL.layers + 1), repeat=depth):
                 if sum(layers) == MODEL.layers:
-                    stages = tuple(Stage(*o, n) for o, n in zip(chosen, layers, strict=True))
+                    stages = tuple(
+                        Stage(gpu_type=kind, tp=tp, layers=n)
+                        for (kind, tp), n in zip(chosen, layers, strict=True)
+                    )
                     yield from ((stages, b) for b in (1, 2, 4, 8, 16))
 
 
@@ -172,7 +187,14 @@ def held(stages, b: int, m: int) -> bool:
         fits(
             workload(),
             demo_profile(),
-            StageSlot(stage.gpu_type, stage.tp, b, m, len(stages), index),
+            StageSlot(
+                gpu_type=stage.gpu_type,
+                tp=stage.tp,
+                micro_batch=b,
+                micro_batches=m,
+                depth=len(stages),
+                index=index,
+            ),
             stage.layers,
         )
         for index, stage in enumerate(stages)

@@ -33,10 +33,10 @@ def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaCost]:
             micro_batches,
             tuple(
                 StageCost(
-                    forward,
-                    forward * ratio,
-                    links[s - 1] if s else 0.0,
-                    links[s] if s < depth - 1 else 0.0,
+                    forward_s=forward,
+                    backward_s=forward * ratio,
+                    to_previous_s=links[s - 1] if s else 0.0,
+                    to_next_s=links[s] if s < depth - 1 else 0.0,
                 )
                 for s, (forward, ratio) in enumerate(stages)
             ),
@@ -68,7 +68,12 @@ def test_no_stage_does_two_things_at_once_and_none_idles_less_than_its_work(repl
 def test_balanced_stages_simulate_within_8_percent_of_the_formula(depth, more, forward, ratio):
     edge = forward / 40
     stages = tuple(
-        StageCost(forward, forward * ratio, edge if s else 0.0, edge if s < depth - 1 else 0.0)
+        StageCost(
+            forward_s=forward,
+            backward_s=forward * ratio,
+            to_previous_s=edge if s else 0.0,
+            to_next_s=edge if s < depth - 1 else 0.0,
+        )
         for s in range(depth)
     )
     replica = ReplicaCost(0, 0, depth + more, stages)

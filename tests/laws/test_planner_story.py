@@ -47,7 +47,12 @@ class Story:
 
 def ask(composition: Composition, current: Plan | None = None) -> PlanAnswer:
     request = PlanRequest(
-        WORKLOAD, composition, current, seed=1, min_holders=2, budget_evaluations=EVALUATIONS
+        workload=WORKLOAD,
+        composition=composition,
+        current=current,
+        seed=1,
+        min_holders=2,
+        budget_evaluations=EVALUATIONS,
     )
     return search(request, demo_profile())
 

@@ -96,7 +96,16 @@ def test_the_report_gives_shares_of_the_references_of_now():
     first, second = unseen("llama3-8b")[:2]
     references = References()
     for one, best in ((first, 200.0), (second, 100.0)):
-        references.keep(Reference("llama3-8b", one.name, one.text, one.batch, best, "somebody"))
+        references.keep(
+            Reference(
+                model="llama3-8b",
+                case=one.name,
+                composition=one.text,
+                batch=one.batch,
+                throughput_samples_s=best,
+                found_by="somebody",
+            )
+        )
     rolled = {"model": "llama3-8b", "rollouts_s": 0.01, "answer_s": 0.05, "note": ""}
     rows = [
         rolled

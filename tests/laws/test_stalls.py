@@ -17,7 +17,7 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import LAPS, Report, SwitchRecord
 
-NODES = Composition((Node("a", "demo-fast", 1),))
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
 LAP_S = 0.1
 spans = st.floats(0.0, 60.0)
@@ -72,11 +72,15 @@ def test_of_a_loss_it_is_all_the_time_without_a_step_and_noticing_is_all_the_sil
     loss: Loss, clocks_s: list[float], operator_s: float
 ) -> None:
     agents = {
-        f"p{slot}": AgentView(f"p{slot}", _report(loss.switch(slot, clock_s)))
+        f"p{slot}": AgentView(pod=f"p{slot}", report=_report(loss.switch(slot, clock_s)))
         for slot, clock_s in enumerate(clocks_s)
     }
     record = EpochRecord(
-        *(2, PLAN, "loss", NODES, operator_s + loss.adopted_s),
+        epoch=2,
+        plan=PLAN,
+        reason="loss",
+        composition=NODES,
+        adopted_s=operator_s + loss.adopted_s,
         outcome="live",
         closed_s=operator_s + loss.resumed_s,
     )
@@ -96,9 +100,15 @@ def test_one_machine_and_a_cluster_tell_the_same_stall(loss: Loss, kill_s: float
     seen = LossTimes(kill_s, loss.halted_s, loss.halted_s, loss.adopted_s, loss.prepared_s)
     stall = measure_stall([switch], seen)
     record = EpochRecord(
-        *(2, PLAN, "loss", NODES, loss.adopted_s), outcome="live", closed_s=loss.resumed_s
+        epoch=2,
+        plan=PLAN,
+        reason="loss",
+        composition=NODES,
+        adopted_s=loss.adopted_s,
+        outcome="live",
+        closed_s=loss.resumed_s,
     )
-    agents = {"p0": AgentView("p0", _report(switch))}
+    agents = {"p0": AgentView(pod="p0", report=_report(switch))}
     (change,) = reconfigurations(Observed(epochs=(record,), agents=agents))
     assert stall.stall_s == pytest.approx(change.stall_s)
     assert stall.parts["detect_s"] == pytest.approx(change.parts["detect_s"], abs=1e-6)

@@ -63,7 +63,9 @@ def switch(old, new, homes):
             )
         prepared = Prepared(move, store, transport, frozenset(), successor)
         progress = AT_7 if row.holds is not None else None
-        rows.append((Switch(MOE, prepared, services, progress), held))
+        rows.append(
+            (Switch(model=MOE, prepared=prepared, services=services, progress=progress), held)
+        )
     with ThreadPoolExecutor(len(rows)) as pool:
         outcomes = list(pool.map(lambda row: row[0].run(row[1], lambda: False, lambda: None), rows))
     assert set(outcomes) == {"commit"}

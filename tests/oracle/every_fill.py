@@ -35,7 +35,7 @@ from tests.oracle.splits import every_split
 ROUNDING_ELEMENTS = 128
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageChoice:
     """One way to run a stage with its layers.
 
@@ -129,7 +129,14 @@ class EveryFill:
                 for index, layers in enumerate(split):
                     slots.append(
                         StageSlot(
-                            *structure[index], b, 1, depth, index, replicas=replicas, start=start
+                            gpu_type=structure[index][0],
+                            tp=structure[index][1],
+                            micro_batch=b,
+                            micro_batches=1,
+                            depth=depth,
+                            index=index,
+                            replicas=replicas,
+                            start=start,
                         )
                     )
                     start += layers
@@ -144,7 +151,14 @@ class EveryFill:
             for ep, etp in self._tilings(slot, layers):
                 alike: list[StageChoice] = []
                 for how in self._recomputations:
-                    stage = Stage(slot.gpu_type, slot.tp, layers, how, ep, etp)
+                    stage = Stage(
+                        gpu_type=slot.gpu_type,
+                        tp=slot.tp,
+                        layers=layers,
+                        recompute=how,
+                        ep=ep,
+                        etp=etp,
+                    )
                     choice = self._choice(slot, stage)
                     if choice and not any(_replaces(other, choice) for other in alike):
                         alike.append(choice)
@@ -194,13 +208,13 @@ class EveryFill:
         blocks = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
         exchanges = blocks * (3 if stage.recompute == "full" else 2)
         return StageChoice(
-            stage,
-            run,
-            total_s(work),
-            most,
-            gpu.optimizer_latency_s + gpu.optimizer_s_per_parameter * stepped,
-            max(0, summed - ROUNDING_ELEMENTS) * gradient_bytes,
-            exchanges,
+            stage=stage,
+            layers=run,
+            work_s=total_s(work),
+            most=most,
+            optimizer_s=gpu.optimizer_latency_s + gpu.optimizer_s_per_parameter * stepped,
+            summed_bytes=max(0, summed - ROUNDING_ELEMENTS) * gradient_bytes,
+            exchanges=exchanges,
         )
 
     def _most(self, slot: StageSlot, stage: Stage) -> int:
@@ -218,17 +232,17 @@ class EveryFill:
 
 def _slot(slot: StageSlot, stage: Stage, micro_batches: int) -> StageSlot:
     return StageSlot(
-        slot.gpu_type,
-        slot.tp,
-        slot.micro_batch,
-        micro_batches,
-        slot.depth,
-        slot.index,
-        stage.recompute,
-        slot.replicas,
-        stage.ep,
-        stage.etp,
-        slot.start,
+        gpu_type=slot.gpu_type,
+        tp=slot.tp,
+        micro_batch=slot.micro_batch,
+        micro_batches=micro_batches,
+        depth=slot.depth,
+        index=slot.index,
+        recompute=stage.recompute,
+        replicas=slot.replicas,
+        ep=stage.ep,
+        etp=stage.etp,
+        start=slot.start,
     )
 
 

@@ -134,12 +134,12 @@ def _instance(index: int, random: Random) -> Instance:
     moe = index < MOE
     sizes = (MOE_NODES if moe else DENSE_NODES)[index % len(MOE_NODES if moe else DENSE_NODES)]
     workload = Workload(
-        _model(index, random, moe),
-        random.choice((6, 8, 10, 12, 16)) if not moe else random.choice((6, 8, 12)),
-        random.choice((128, 256, 512)),
-        random.choice(PRECISIONS),
-        int(random.random() < 0.15),
-        random.choice(("none", "none", "none", "selective", "full")),
+        model=_model(index, random, moe),
+        global_batch=random.choice((6, 8, 10, 12, 16)) if not moe else random.choice((6, 8, 12)),
+        sequence_length=random.choice((128, 256, 512)),
+        precision=random.choice(PRECISIONS),
+        zero=int(random.random() < 0.15),
+        recompute=random.choice(("none", "none", "none", "selective", "full")),
     )
     types = tuple(_Type(f"type-{letter}", random) for letter in "ab")
     nodes = []
@@ -148,13 +148,16 @@ def _instance(index: int, random: Random) -> Instance:
             straggles = random.random() < 0.08
             nodes.append(
                 Node(
-                    f"{kind.name}-{number}", kind.name, gpus, speed_factor=0.8 if straggles else 1.0
+                    name=f"{kind.name}-{number}",
+                    gpu_type=kind.name,
+                    gpus=gpus,
+                    speed_factor=0.8 if straggles else 1.0,
                 )
             )
     profile = _profile(workload, types, LINKS[index % len(LINKS)], random)
     request = PlanRequest(
-        workload,
-        Composition(tuple(nodes)),
+        workload=workload,
+        composition=Composition(tuple(nodes)),
         min_holders=2 if random.random() < 0.2 else 1,
         budget_evaluations=3000,
         max_templates=MAX_TEMPLATES,
@@ -174,8 +177,8 @@ def _model(index: int, random: Random, moe: bool) -> ModelShape:
             dense_blocks=random.choice((0, 0, 1)),
         )
     return ModelShape(
-        f"oracle-{index:02d}",
-        layers,
+        name=f"oracle-{index:02d}",
+        layers=layers,
         hidden=random.choice((256, 512)),
         heads=8,
         kv_heads=random.choice((4, 8)),
@@ -208,11 +211,15 @@ def _profile(workload: Workload, types: tuple[_Type, ...], links: str, random: R
         for tp in degrees:
             for b in sizes:
                 for layer in ("embedding", *workload.model.block_kinds, "head"):
-                    cost = _layer(workload, kind, layer, Stage(kind.name, tp, 1), b, random)
+                    cost = _layer(
+                        workload, kind, layer, Stage(gpu_type=kind.name, tp=tp, layers=1), b, random
+                    )
                     layers[layer, kind.name, tp, b] = cost
                 for ep, etp in _tilings(workload.model):
                     if (ep, etp) != (1, tp):
-                        stage = Stage(kind.name, tp, 1, "none", ep, etp)
+                        stage = Stage(
+                            gpu_type=kind.name, tp=tp, layers=1, recompute="none", ep=ep, etp=etp
+                        )
                         cost = _layer(workload, kind, "moe_block", stage, b, random)
                         tiles[kind.name, tp, b, ep, etp] = cost
         gpu_types[kind.name] = _gpu_type(workload, kind, random)
@@ -223,19 +230,19 @@ def _profile(workload: Workload, types: tuple[_Type, ...], links: str, random: R
                 for size in (2, 3, 4)
             }
     return Profile(
-        workload.model.name,
-        workload.sequence_length,
-        workload.precision,
-        "modelled",
-        "invented costs of the oracle's instances",
-        gpu_types,
-        layers,
-        {kind.name: kind.inside for kind in types},
-        network,
-        {kind.name: LinkCost(2e-5, rate * kind.nic_share) for kind in types},
-        rings,
-        "modelled",
-        tiles,
+        model=workload.model.name,
+        sequence_length=workload.sequence_length,
+        precision=workload.precision,
+        origin="modelled",
+        provenance="invented costs of the oracle's instances",
+        types=gpu_types,
+        layers=layers,
+        inside_links={kind.name: kind.inside for kind in types},
+        network=network,
+        nics={kind.name: LinkCost(2e-5, rate * kind.nic_share) for kind in types},
+        rings=rings,
+        link_origin="modelled",
+        tiles=tiles,
     )
 
 
@@ -280,13 +287,13 @@ def _layer(
     communication_s = reduced * (kind.inside.latency_s + ring_s) if tp > 1 else 0.0
     blocks = layer not in ("embedding", "head")
     return LayerCost(
-        round(seconds / 3, 9),
-        round(seconds * 2 / 3, 9),
-        round(communication_s, 9),
-        kept,
-        round(seconds / 9, 9) if blocks else 0.0,
-        kept // 3 if blocks else 0,
-        passed,
+        forward_s=round(seconds / 3, 9),
+        backward_s=round(seconds * 2 / 3, 9),
+        tp_communication_s=round(communication_s, 9),
+        activation_bytes=kept,
+        attention_s=round(seconds / 9, 9) if blocks else 0.0,
+        attention_bytes=kept // 3 if blocks else 0,
+        input_bytes=passed,
     )
 
 

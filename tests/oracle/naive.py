@@ -72,7 +72,7 @@ def _templates(request: PlanRequest, profile: Profile, most: int) -> Iterator[Fi
             split = [stop - start for start, stop in pairwise((0, *cuts, layers))]
             for options in product(product(types, degrees, hows, tilings), repeat=depth):
                 stages = tuple(
-                    Stage(kind, tp, count, how, ep, etp)
+                    Stage(gpu_type=kind, tp=tp, layers=count, recompute=how, ep=ep, etp=etp)
                     for (kind, tp, how, (ep, etp)), count in zip(options, split, strict=True)
                 )
                 gpus = sum(stage.tp for stage in stages)

@@ -65,7 +65,7 @@ def best_split(costs: Cost, caps: Sequence[int], layers: int, micro_batches: int
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SplitCase:
     """One splitting problem.
 
@@ -116,12 +116,12 @@ def linear_cases(seed: int) -> Iterator[SplitCase]:
             other = [random.uniform(0, 0.5) for _ in range(depth)]
         other[-1] += 2.0 if rough else random.uniform(0.5, 3)  # the head
         yield SplitCase(
-            f"linear, {layers} layers on {depth} stages",
-            lambda stage, _, n, block=block, other=other: other[stage] + block[stage] * n,
-            _caps(random, layers, depth),
-            layers,
-            tuple(block),
-            tuple(other),
+            name=f"linear, {layers} layers on {depth} stages",
+            costs=lambda stage, _, n, block=block, other=other: other[stage] + block[stage] * n,
+            caps=_caps(random, layers, depth),
+            layers=layers,
+            block_s=tuple(block),
+            other_s=tuple(other),
         )
 
 
@@ -134,10 +134,10 @@ def table_cases(seed: int) -> Iterator[SplitCase]:
             for _ in range(depth)
         ]
         yield SplitCase(
-            f"tables, {layers} layers on {depth} stages",
-            lambda stage, _, n, tables=tables: tables[stage][n],
-            _caps(random, layers, depth),
-            layers,
+            name=f"tables, {layers} layers on {depth} stages",
+            costs=lambda stage, _, n, tables=tables: tables[stage][n],
+            caps=_caps(random, layers, depth),
+            layers=layers,
         )
 
 
@@ -163,9 +163,9 @@ def kind_cases(seed: int) -> Iterator[SplitCase]:
             return before * one_s + (n - before) * other_s + (last[1] if stage == last[0] else 0.0)
 
         yield SplitCase(
-            f"{dense} dense layers of {layers} on {depth} stages",
-            cost,
-            _caps(random, layers, depth),
-            layers,
+            name=f"{dense} dense layers of {layers} on {depth} stages",
+            costs=cost,
+            caps=_caps(random, layers, depth),
+            layers=layers,
             dense=dense,
         )

@@ -21,7 +21,15 @@ def proven_answer(instance: Instance) -> PlanAnswer:
     request, row = instance.request, committed()[instance.name]
     plan = Plan.from_json(row["plan"])
     priced = cost_of(plan, request.workload, request.composition, instance.profile)
-    return PlanAnswer(plan, priced, row["holders_min"], (), 0.0, None, ())
+    return PlanAnswer(
+        plan=plan,
+        cost=priced,
+        holders_min=row["holders_min"],
+        stages_of_search=(),
+        planning_s=0.0,
+        bytes_to_move=None,
+        idle=(),
+    )
 
 
 @pytest.mark.parametrize("instance", ANSWERED, ids=lambda instance: instance.name)

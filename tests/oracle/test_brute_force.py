@@ -23,7 +23,9 @@ def shrunk(instance: Instance, layers: int, batch: int, **gpus: int) -> PlanRequ
     if model.experts is not None:
         dense = min(model.experts.dense_blocks, layers - 1)
         model = replace(model, experts=replace(model.experts, dense_blocks=dense))
-    listed = (Node(name, f"type-{name[-1]}", count) for name, count in gpus.items())
+    listed = (
+        Node(name=name, gpu_type=f"type-{name[-1]}", gpus=count) for name, count in gpus.items()
+    )
     return replace(
         instance.request,
         workload=replace(asked, model=model, global_batch=batch),

@@ -88,7 +88,12 @@ def test_every_placement_is_met_once_up_to_exchange(bag, text, ordered):
 
 
 def test_a_straggler_is_not_like_other_nodes():
-    composition = Composition((Node("a", FAST, 1), Node("b", FAST, 1, speed_factor=0.8)))
+    composition = Composition(
+        (
+            Node(name="a", gpu_type=FAST, gpus=1),
+            Node(name="b", gpu_type=FAST, gpus=1, speed_factor=0.8),
+        )
+    )
     bag = ((((FAST, 1),), 1),)
     assert list(every_placement(bag, composition, ordered=False)) == [(((0,),),), (((1,),),)]
 
@@ -96,7 +101,9 @@ def test_a_straggler_is_not_like_other_nodes():
 def test_placed_stages_are_without_fault():
     composition = nodes("fast-0:2 fast-1:2")
     bag = ((((FAST, 2), (FAST, 1)), 1),)
-    template = FilledTemplate((Stage(FAST, 2, 3), Stage(FAST, 1, 3)), 1, (4,))
+    template = FilledTemplate(
+        (Stage(gpu_type=FAST, tp=2, layers=3), Stage(gpu_type=FAST, tp=1, layers=3)), 1, (4,)
+    )
     for where in every_placement(bag, composition, ordered=False):
         plan = Plan((template,), placed_stages((template,), where, composition))
         assert not faults(plan, workload(4), composition)
@@ -138,7 +145,14 @@ def test_every_fill_holds_the_model_and_fits_up_to_its_most_micro_batches():
         assert [i for run in runs for i in run] == list(range(MODEL.layers + 2))
         for index, (choice,) in enumerate(fill.choices):
             stage = choice.stage
-            slot = StageSlot(stage.gpu_type, stage.tp, fill.micro_batch, choice.most, 3, index)
+            slot = StageSlot(
+                gpu_type=stage.gpu_type,
+                tp=stage.tp,
+                micro_batch=fill.micro_batch,
+                micro_batches=choice.most,
+                depth=3,
+                index=index,
+            )
             assert fits(asked, profile, slot, stage.layers)
             more = replace(slot, micro_batches=choice.most + 1)
             assert choice.most == 4 or not fits(asked, profile, more, stage.layers)

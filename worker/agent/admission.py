@@ -60,7 +60,12 @@ def _faults(directive: Directive) -> Refused | None:
     spec = directive.training
     try:
         model = spec.model_shape()
-        workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
+        workload = Workload(
+            model=model,
+            global_batch=spec.global_batch,
+            sequence_length=spec.sequence_length,
+            precision=spec.precision,
+        )
         plan = check(Plan.from_json(directive.plan), workload)
         for layout in directive.layouts.values():
             check(Plan.from_json(layout), workload)

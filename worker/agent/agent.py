@@ -45,7 +45,7 @@ STORE_ENTRY = "worker.control.store:main"
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """Settings of an agent at its start.
 

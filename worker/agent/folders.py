@@ -55,7 +55,7 @@ def questions(spec: TrainingSpec, job: str) -> dict[tuple[str, str], Question]:
     """{(use, folder): what is to be asked of it} of a job; one folder may have several uses."""
     found: dict[tuple[str, str], Question] = {}
     if spec.output is not None:
-        record = RunRecord(spec.run, job) if spec.run is not None else None
+        record = RunRecord(run=spec.run, job=job) if spec.run is not None else None
         found["output", spec.output] = partial(probe, spec.output, record)
     if spec.folder is not None:
         found["model", spec.folder] = partial(compare, spec.folder, spec.config or {})

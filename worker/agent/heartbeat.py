@@ -13,7 +13,7 @@ STEPS_TO_STUCK = 10  # as many steps' time without any progress
 FIRST_STEP = 10  # times as long: data are shuffled and read, and nothing of that is progress
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Heartbeat:
     """The heartbeats of one rank, as time passes.
 

@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Process:
     """A forked process: a rank in a slot, or the store (slot None).
 
@@ -180,7 +180,7 @@ class Processes:
         reader, writer = await asyncio.open_connection(sock=ours)
         key = self._next_key
         self._next_key += 1
-        process = Process(slot, writer)
+        process = Process(slot=slot, writer=writer)
         self._by_key[key] = process
         request = Fork(key=key, entry=entry, arguments=arguments).to_line()
         assert self._fork_server is not None

@@ -222,7 +222,7 @@ class DeepSpeedEngine:
         self._feed = Feed(dataset, held_out, spec, seat.pipeline)
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
-        self.result = StepResult(0.0, 0.0, None)
+        self.result = StepResult(loss=0.0, gradient_norm=0.0, agreed_epoch=None)
         self._ready_epoch: int | None = None
         self._last_arrival = 0.0
         self._reduced_from_s = 0.0
@@ -329,9 +329,15 @@ class DeepSpeedEngine:
         norm = step_norm(loss, norm)
         self.progress.norm = (step, loss, norm)
         rate = learning_rate(self._spec, step)
-        known = (summary.agreed_epoch, rate, scale, summary.parts_s)
         self.result = StepResult(
-            *(loss, norm, *known), memory_bytes=summary.memory_bytes, compute_s=computing_s(parts_s)
+            loss=loss,
+            gradient_norm=norm,
+            agreed_epoch=summary.agreed_epoch,
+            learning_rate=rate,
+            loss_scale=scale,
+            parts_s=summary.parts_s,
+            memory_bytes=summary.memory_bytes,
+            compute_s=computing_s(parts_s),
         )
         self._last_arrival = summary.last_arrival
 

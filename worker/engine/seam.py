@@ -40,7 +40,7 @@ class Buffers:
 MOST_SCALE = 1 << 40  # beyond it no gradient is too small
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageBuild:
     """Parts from which the engine of one rank is built.
 
@@ -66,7 +66,7 @@ class StageBuild:
     activity: Activity
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
     """Result of a step on every rank of the world, with equal bits.
 
@@ -109,7 +109,7 @@ class Evaluation:
     samples: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Progress:
     """How far this rank has come, in a form that outlives an error in the middle of a step.
 

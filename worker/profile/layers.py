@@ -92,13 +92,13 @@ def measure_layer(
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
     reductions = {"embedding": 1, "block": 4, "head": 1}[kind] if tp > 1 else 0
     return LayerCost(
-        forward_s,
-        max(0.0, both_s - forward_s),
-        reductions * reduce_s(message) if reductions else 0.0,
-        kept,
-        attention_s,
-        attention_bytes,
-        8 * tokens.numel() if kind == "embedding" else message,
+        forward_s=forward_s,
+        backward_s=max(0.0, both_s - forward_s),
+        tp_communication_s=reductions * reduce_s(message) if reductions else 0.0,
+        activation_bytes=kept,
+        attention_s=attention_s,
+        attention_bytes=attention_bytes,
+        input_bytes=8 * tokens.numel() if kind == "embedding" else message,
     )
 
 

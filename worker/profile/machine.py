@@ -49,7 +49,7 @@ PEAK_KEY = "peak_flops_s"
 FORMAT = 2  # of the file: with spread and load by row
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """Subject of a measurement.
 
@@ -144,8 +144,12 @@ def _layers(
         done += 1
 
     found, rest = measured_rows(
-        *(_measure(question, model, bench), KINDS, MICRO_BATCHES),
-        *(time.perf_counter, LAYERS_S, next_part),
+        _measure(question, model, bench),
+        KINDS,
+        MICRO_BATCHES,
+        time.perf_counter,
+        LAYERS_S,
+        next_part,
     )
     left = f"micro-batches {', '.join(map(str, rest))}: they take too long to measure"
     rows = {(kind, question.gpu_type, 1, b): row for (kind, b), row in found.items()}
@@ -158,7 +162,7 @@ def _measure(question: Question, model: ModelShape, bench: Bench) -> Callable[[K
     def measure(kind: Kind, b: int) -> Row:
         bench.spread = 0.0
         cost = measure_layer(
-            *(bench, model, kind, 1, b, question.sequence_length, question.precision), _no_group
+            bench, model, kind, 1, b, question.sequence_length, question.precision, _no_group
         )
         return Row(cost, bench.spread, os.getloadavg()[0])
 

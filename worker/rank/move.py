@@ -19,7 +19,7 @@ from planner.plans.regions import Cuts, common_refinement
 from worker.contract import Directive, Member
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
     """One rank's view of a change.
 
@@ -90,4 +90,16 @@ def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> M
     _ = transfer.digest
     before = set(held[me])
     kept = tuple(piece for piece in needed[me] if piece in before)
-    return Move(directive, plan, me, member, seat, cuts, held, needed, transfer, missing, kept)
+    return Move(
+        directive=directive,
+        plan=plan,
+        transport_rank=me,
+        member=member,
+        seat=seat,
+        cuts=cuts,
+        held=held,
+        needed=needed,
+        transfer=transfer,
+        bytes_needed=missing,
+        kept=kept,
+    )

@@ -225,7 +225,14 @@ class Preparation:
             rows = _first_rows(model, spec)
             target = TargetShards.first(model, seat, rows, services.activity, spec.precision)
         build = StageBuild(
-            model, spec, move.plan, seat, world, target.shards, target.buffers, services.activity
+            model=model,
+            spec=spec,
+            plan=move.plan,
+            seat=seat,
+            world=world,
+            shards=target.shards,
+            buffers=target.buffers,
+            activity=services.activity,
         )
         return Successor(world, target, services.build_engine(build))
 

@@ -82,7 +82,12 @@ class GlooServices:
         if not self._emulate:
             return RealPace()
         spec, model = build.spec, build.model
-        workload = Workload(model, spec.global_batch, spec.sequence_length, spec.precision)
+        workload = Workload(
+            model=model,
+            global_batch=spec.global_batch,
+            sequence_length=spec.sequence_length,
+            precision=spec.precision,
+        )
         composition = _composition(build.plan)
         times = rank_times(build.plan, workload, composition, find_profile(workload))
         return EmulatedPace(times[build.seat.rank])
@@ -109,7 +114,10 @@ def _composition(plan: Plan) -> Composition:
         key = (seat.node, seat.gpu_type)
         gpus[key] = max(gpus.get(key, 0), seat.gpu + 1)
     return Composition(
-        tuple(Node(name, gpu_type, count) for (name, gpu_type), count in gpus.items())
+        tuple(
+            Node(name=name, gpu_type=gpu_type, gpus=count)
+            for (name, gpu_type), count in gpus.items()
+        )
     )
 
 

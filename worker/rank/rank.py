@@ -309,7 +309,7 @@ class Rank:
             self._saving.cancel()
         state, model = self._state, self._model()
         progress = state.progress if state.layout else None
-        switch = Switch(model, prepared, self._services, progress)
+        switch = Switch(model=model, prepared=prepared, services=self._services, progress=progress)
         try:
             if prepared.move.waits_for_boundary and state.engine is not None:
                 prepared.store.set(prepared.boundary, "reached")

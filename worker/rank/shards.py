@@ -28,7 +28,7 @@ PARTS = 3  # weight, exp_avg, exp_avg_sq
 FirstRows = Callable[[Tensor, int, int], torch.Tensor]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetShards:
     """The destination shards of one seat, and what an engine works on beside them.
 
@@ -78,7 +78,14 @@ class TargetShards:
             activity.advance()
         buffers = Buffers(weights, gradients)
         stale = stale if precision != "fp32" else set()
-        return TargetShards(seat, shards, buffers, frozenset(adopted), frozenset(stale), allocated)
+        return TargetShards(
+            seat=seat,
+            shards=shards,
+            buffers=buffers,
+            adopted=frozenset(adopted),
+            stale=frozenset(stale),
+            bytes_allocated=allocated,
+        )
 
     @staticmethod
     def first(

@@ -37,7 +37,7 @@ class Undecided(Exception):
     """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Switch:
     """The transaction of one rank at one step.
 
@@ -110,7 +110,9 @@ class Switch:
                     f"ranks stand at steps {low[0]} to {high[0]}, updates {low[1]} to {high[1]}, "
                     f"loss scales {low[2]} to {high[2]}; they must stop at one boundary"
                 )
-            self.agreed = Progress(high[0], high[1], high[2], high[3])
+            self.agreed = Progress(
+                step=high[0], updates=high[1], loss_scale=high[2], good_steps=high[3]
+            )
         if resume is not None and self.agreed.step != resume.step:
             raise TransferFailed(
                 f"the recovery asks for step {resume.step}, the state is at {self.agreed.step}"

@@ -19,7 +19,7 @@ RECORD = "heddle-run.json"
 WRITTEN_S = 2.0  # a record is written by then once its file is there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """The run that a folder belongs to.
 

@@ -154,15 +154,15 @@ def _deal_types(table: Table, start: int, limits: Mapping[str, float]) -> None:
         dealt = {t: n for t, n in dealt.items() if n > 0}
         most = int(min(demand.most, limits[demand.job]))
         claim = Claim(
-            demand.job,
-            ranks.index(-demand.priority),
-            max(0, demand.least - sum(held.values())),
-            min(demand.further, most),
-            most,
-            worth_of(demand, table.types_of(demand.job)),
-            held,
-            table.rooms(demand.job),
-            dealt,
+            job=demand.job,
+            rank=ranks.index(-demand.priority),
+            least=max(0, demand.least - sum(held.values())),
+            further=min(demand.further, most),
+            most=most,
+            worth=worth_of(demand, table.types_of(demand.job)),
+            held=held,
+            rooms=table.rooms(demand.job),
+            dealt=dealt,
         )
         for gpu_type, gpus in dealt.items():
             supply[gpu_type] = supply.get(gpu_type, 0) - gpus

@@ -11,7 +11,7 @@ from heddle_operator.state.worth import NodeSizes, Worth
 Allowance = Mapping[str, int]  # GPUs by node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """What one job holds and wants.
 

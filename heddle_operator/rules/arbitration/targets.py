@@ -23,7 +23,7 @@ _FEW = 8  # twice as many are tried one by one
 _TRADERS = 12  # with more jobs none trades with another, and only runs that double are tried
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Claim:
     """One job's part of the division.
 

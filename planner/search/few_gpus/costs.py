@@ -59,7 +59,19 @@ def slot_of(
     """
     index = 0 if is_first else 1
     how, ep, etp = configuration
-    return StageSlot(*option, b, 1, from_end + index, index, how, replicas, ep, etp, start)
+    return StageSlot(
+        gpu_type=option[0],
+        tp=option[1],
+        micro_batch=b,
+        micro_batches=1,
+        depth=from_end + index,
+        index=index,
+        recompute=how,
+        replicas=replicas,
+        ep=ep,
+        etp=etp,
+        start=start,
+    )
 
 
 class StageTerms(NamedTuple):
@@ -217,7 +229,14 @@ class CandidateCosts:
         start, last = slot.start or 0, slot.depth - slot.index
         run = range(0 if slot.is_first else start, start + layers + (1 if slot.is_last else 0))
         experts = workload.model.kinds_of(run.start, run.stop).get("moe_block", 0)
-        stage = Stage(slot.gpu_type, slot.tp, layers, slot.recompute, slot.ep, slot.etp)
+        stage = Stage(
+            gpu_type=slot.gpu_type,
+            tp=slot.tp,
+            layers=layers,
+            recompute=slot.recompute,
+            ep=slot.ep,
+            etp=slot.etp,
+        )
         try:
             work = stage_seconds(profile, workload.model, stage, slot.micro_batch, run)
             most = last  # as many live at once at most

@@ -63,8 +63,8 @@ def _by_replica(
     templates = [
         FilledTemplate(
             tuple(
-                Stage(*option, 1 if s else model.layers - len(structure) + 1)
-                for s, option in enumerate(structure)
+                Stage(gpu_type=kind, tp=tp, layers=1 if s else model.layers - len(structure) + 1)
+                for s, (kind, tp) in enumerate(structure)
             ),
             1,
             (1,) * replicas,

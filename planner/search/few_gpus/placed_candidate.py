@@ -128,7 +128,10 @@ def plan_of(candidate: PlacedCandidate, shares: Sequence[int], composition: Comp
     left = iter(shares)
     for t, one in enumerate(candidate):
         rows = zip(one.structure, one.layers, one.configurations, strict=True)
-        stages = tuple(Stage(kind, tp, layers, *how) for (kind, tp), layers, how in rows)
+        stages = tuple(
+            Stage(gpu_type=kind, tp=tp, layers=layers, recompute=how, ep=ep, etp=etp)
+            for (kind, tp), layers, (how, ep, etp) in rows
+        )
         micro_batches = tuple(next(left) for _ in one.where)
         templates.append(FilledTemplate(stages, one.micro_batch, micro_batches))
         for r, nodes in enumerate(one.where):

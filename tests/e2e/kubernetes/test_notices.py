@@ -69,7 +69,7 @@ def test_after_a_notice_of_30_s_the_state_has_left_before_the_power_fails(
 def pipeline() -> str:
     """A plan of one pipeline over the GPUs of both nodes, as JSON."""
     stages = template("1x2 1x2 1x1 1x1", micro_batches=(TRAINING["globalBatch"],), gpu_type=TYPE)
-    both = Composition(tuple(Node(name, TYPE, 2) for name in ("n1", NODE)))
+    both = Composition(tuple(Node(name=name, gpu_type=TYPE, gpus=2) for name in ("n1", NODE)))
     return json.dumps(placed(stages, composition=both).to_json())
 
 

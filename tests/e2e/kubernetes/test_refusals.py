@@ -154,9 +154,18 @@ def a_manual_job_moves_to_the_plan_it_is_given_and_to_no_other(
 
 def plan_for_both() -> str:
     """What `heddle plan --output json` would say for both nodes, as JSON."""
-    nodes = Composition(tuple(Node(name, "demo-slow", 2) for name in ("n1", "n2")))
-    workload = Workload(find_model("tiny-llama"), int(TRAINING["globalBatch"]), 128)
-    found = search(PlanRequest(workload, nodes, None, min_holders=2), load_profile("tiny-llama"))
+    nodes = Composition(
+        tuple(Node(name=name, gpu_type="demo-slow", gpus=2) for name in ("n1", "n2"))
+    )
+    workload = Workload(
+        model=find_model("tiny-llama"),
+        global_batch=int(TRAINING["globalBatch"]),
+        sequence_length=128,
+    )
+    found = search(
+        PlanRequest(workload=workload, composition=nodes, current=None, min_holders=2),
+        load_profile("tiny-llama"),
+    )
     return json.dumps({**found.plan.to_json(), "digest": found.plan.digest})
 
 

@@ -85,8 +85,15 @@ def test_a_terminal_of_ascii_gets_ascii_and_files_are_utf_8(tmp_path):
     nodes, picture = tmp_path / "nodes.yaml", tmp_path / "plan.svg"
     nodes.write_text("# für alle\n- {name: node, type: demo-fast, gpus: 2}\n", encoding="utf-8")
     planned = heddle(
-        *("plan", "--nodes", str(nodes), "--recompute", "full", "--budget-evaluations", "50"),
-        *("--picture", str(picture)),
+        "plan",
+        "--nodes",
+        str(nodes),
+        "--recompute",
+        "full",
+        "--budget-evaluations",
+        "50",
+        "--picture",
+        str(picture),
         environment=ascii_only,
     )
     assert planned.returncode == 0, planned.stderr

@@ -66,7 +66,7 @@ def test_receivers_of_a_node_get_a_stripe_each_and_hand_it_on():
     runs = share([moving([0], [1, 2, 3])], (0, 1, 1, 1))
     assert sum(run.stop - run.start for run in runs) == SIZE  # over the card once
     assert {run.receiver: run.relays for run in runs} == {1: (2, 3), 2: (1, 3), 3: (1, 2)}
-    loads = Loads(usual_links(2), (0, 1, 1, 1))
+    loads = Loads(links=usual_links(2), nodes=(0, 1, 1, 1))
     for run in runs:
         loads.add(run)
     assert loads.nic_in[1] == pytest.approx(SIZE / 12e9)
@@ -88,7 +88,7 @@ def test_less_than_a_grain_is_not_shared():
 
 def test_taking_a_run_off_leaves_no_load():
     runs = share([moving([0], [1, 2])], (0, 1, 1))
-    loads = Loads(usual_links(2), (0, 1, 1))
+    loads = Loads(links=usual_links(2), nodes=(0, 1, 1))
     for sign in (1, -1):
         for run in runs:
             loads.add(run, sign)

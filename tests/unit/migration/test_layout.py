@@ -13,8 +13,14 @@ from planner.plans.regions import Cuts
 from tests.laws.changes import Member
 
 MODEL = find_model("tiny-llama")
-TP1 = Plan((FilledTemplate((Stage("a", 1, 6),), 1, (1,)),), (PlacedStage(0, 0, 0, "n0", (0,)),))
-TP2 = Plan((FilledTemplate((Stage("a", 2, 6),), 1, (1,)),), (PlacedStage(0, 0, 0, "n0", (1, 0)),))
+TP1 = Plan(
+    (FilledTemplate((Stage(gpu_type="a", tp=1, layers=6),), 1, (1,)),),
+    (PlacedStage(0, 0, 0, "n0", (0,)),),
+)
+TP2 = Plan(
+    (FilledTemplate((Stage(gpu_type="a", tp=2, layers=6),), 1, (1,)),),
+    (PlacedStage(0, 0, 0, "n0", (1, 0)),),
+)
 CUTS = Cuts(frozenset({1, 2}))
 
 

@@ -51,14 +51,18 @@ def walked_on() -> Walk:
     """Walks for a workload, on the composition of a text."""
 
     def walk(workload: Workload, text: str, steps: int = STEPS, templates: int = 8) -> Walked:
-        request = PlanRequest(workload, Composition.from_text(text))
+        request = PlanRequest(workload=workload, composition=Composition.from_text(text))
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
         kernel = Searcher(pricing, limits_of(request), 0)
         kernel.start()
         kernel.walk(Allowance(steps), templates=templates)
-        return Walked(Judge(workload, request.composition, profile), pricing, kernel)
+        return Walked(
+            Judge(workload=workload, composition=request.composition, profile=profile),
+            pricing,
+            kernel,
+        )
 
     return walk
 
@@ -66,4 +70,6 @@ def walked_on() -> Walk:
 @pytest.fixture(scope="session", params=["llama3-8b", "gpt-neo-2.7b", "qwen3-30b-a3b"])
 def walked_alone(request: pytest.FixtureRequest, walked_on: Walk) -> Walked:
     """A walk for each of some models, where every GPU has a node of its own."""
-    return walked_on(Workload(find_model(request.param), 512, 2048), ALONE)
+    return walked_on(
+        Workload(model=find_model(request.param), global_batch=512, sequence_length=2048), ALONE
+    )

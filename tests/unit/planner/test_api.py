@@ -21,7 +21,9 @@ from planner.request import PlanAnswer, PlanRequest
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
-SMALL = PlanRequest(workload(), nodes("fast-0:2 fast-1:1"), budget_evaluations=300)
+SMALL = PlanRequest(
+    workload=workload(), composition=nodes("fast-0:2 fast-1:1"), budget_evaluations=300
+)
 
 
 def test_the_function_is_the_search():
@@ -38,7 +40,7 @@ def test_the_profile_may_be_left_out():
 
 
 def test_nodes_of_a_gpu_type_without_a_profile_stay_idle():
-    strange = (*SMALL.composition.nodes, Node("strange-0", "strange", 4))
+    strange = (*SMALL.composition.nodes, Node(name="strange-0", gpu_type="strange", gpus=4))
     found = answer(replace(SMALL, composition=Composition(strange)), demo_profile())
     assert found.notes == ("GPU type 'strange' has no profile for this model; its nodes stay idle",)
 

@@ -21,7 +21,7 @@ from planner.request import MarginalGain, PlanAnswer, PlanRequest, SearchStage
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
-REQUEST = PlanRequest(workload(), nodes("fast-0:2 fast-1:3"), min_holders=2)
+REQUEST = PlanRequest(workload=workload(), composition=nodes("fast-0:2 fast-1:3"), min_holders=2)
 KEYS = {
     "workload",
     "composition",
@@ -52,9 +52,13 @@ def as_data(answer: PlanAnswer, request: PlanRequest = REQUEST) -> dict:
 
 
 def test_the_deepest_template_is_bounded_by_the_models_layers():
-    assert PlanRequest(workload(), nodes("fast-0:2")).deepest == 6
-    assert PlanRequest(workload(), nodes("fast-0:2"), max_stages=3).deepest == 3
-    assert PlanRequest(workload(), nodes("fast-0:2"), max_stages=99).deepest == 6
+    assert PlanRequest(workload=workload(), composition=nodes("fast-0:2")).deepest == 6
+    assert (
+        PlanRequest(workload=workload(), composition=nodes("fast-0:2"), max_stages=3).deepest == 3
+    )
+    assert (
+        PlanRequest(workload=workload(), composition=nodes("fast-0:2"), max_stages=99).deepest == 6
+    )
 
 
 def test_an_answer_as_json_is_a_plan_with_its_prices():
@@ -101,16 +105,29 @@ def test_money_and_gains_are_there_when_they_are_known_or_asked():
 
 
 def test_experts_are_said_as_ep_etp_and_edp():
-    asked = Workload(find_model("mixtral-8x7b"), 16, 2048, "fp16")
+    asked = Workload(
+        model=find_model("mixtral-8x7b"), global_batch=16, sequence_length=2048, precision="fp16"
+    )
     composition, profile = Composition.from_text("h100=4x8"), find_profile(asked, off_grid=True)
-    stages = (Stage("h100", 4, 16, "full", 8, 1), Stage("h100", 4, 16, "full"))
+    stages = (
+        Stage(gpu_type="h100", tp=4, layers=16, recompute="full", ep=8, etp=1),
+        Stage(gpu_type="h100", tp=4, layers=16, recompute="full"),
+    )
     template = FilledTemplate(stages, 1, (8, 8))
     where = place(asked.model, (template,), composition)
     assert where is not None
     plan = Plan((template,), where)
     priced = cost_of(plan, asked, composition, profile)
-    answer = PlanAnswer(plan, priced, 1, (), 0.0, None, ())
-    data = answer.to_json(PlanRequest(asked, composition), profile)
+    answer = PlanAnswer(
+        plan=plan,
+        cost=priced,
+        holders_min=1,
+        stages_of_search=(),
+        planning_s=0.0,
+        bytes_to_move=None,
+        idle=(),
+    )
+    data = answer.to_json(PlanRequest(workload=asked, composition=composition), profile)
     assert [stage["tiling"] for stage in data["templates"][0]["stages"]] == [
         {"ep": 8, "etp": 1, "edp": 1},
         {"ep": 1, "etp": 4, "edp": 2},

@@ -14,7 +14,7 @@ from planner.plans.ranks import RankMap, Seat
 from worker.contract import Directive, Member, Resume, TrainingSpec
 from worker.rank.held_state import HeldState
 
-MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 SPEC = TrainingSpec(model="small", data="text", global_batch=4, sequence_length=8, steps=10)
 
 
@@ -23,7 +23,7 @@ def plan(*pipelines: str, node: str = "a", first_gpu: int = 0) -> Plan:
     templates, placement, gpu = [], [], first_gpu
     for index, text in enumerate(pipelines):
         rows = [tuple(map(int, part.split("x"))) for part in text.split("+")]
-        stages = tuple(Stage("demo-fast", tp, layers) for tp, layers in rows)
+        stages = tuple(Stage(gpu_type="demo-fast", tp=tp, layers=layers) for tp, layers in rows)
         templates.append(FilledTemplate(stages, 1, (1,)))
         for number, (tp, _) in enumerate(rows):
             placement.append(PlacedStage(index, 0, number, node, tuple(range(gpu, gpu + tp))))

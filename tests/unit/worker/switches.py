@@ -158,7 +158,9 @@ def members_of(
         store = stores[i] if stores else shared
         prepared = Prepared(move, store, transport, frozenset(), successor)
         mine = progress.get(i, AT_7) if isinstance(progress, dict) else progress
-        switch = Switch(MODEL, prepared, services, mine if shards else None)
+        switch = Switch(
+            model=MODEL, prepared=prepared, services=services, progress=mine if shards else None
+        )
         before = {name: tuple(part.clone() for part in parts) for name, parts in shards.items()}
         found.append(Member(switch, held, shards, before))
     return found

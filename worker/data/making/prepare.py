@@ -40,7 +40,7 @@ AHEAD = 2  # units that wait for each process
 Progress = Callable[[int, int], None]  # bytes done, of how many
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDataset:
     """Figures of a written data set.
 
@@ -138,7 +138,7 @@ def prepare(
     names = [unit.digest(keys, how.digest, how.end, None) for unit in units]
     if cache is not None and names and (known := take(cache, name_of(names), output, SUFFIXES)):
         shutil.rmtree(folder, ignore_errors=True)
-        return PreparedDataset(str(output), **known)
+        return PreparedDataset(prefix=str(output), **known)
     had = sum(read_part(folder, name) is not None for name in names)
     total = sum(unit.size for unit in units) if max_bytes is None else max_bytes
     told = _Told(progress, total)
@@ -161,7 +161,15 @@ def prepare(
         raise _unwritable(error.filename or output, error) from None
     shutil.rmtree(folder, ignore_errors=True)
     documents, skipped, text_bytes, tokens = map(sum, zip(*parts.values(), strict=True))
-    made = PreparedDataset(str(output), documents, skipped, text_bytes, tokens, how.vocab, had)
+    made = PreparedDataset(
+        prefix=str(output),
+        documents=documents,
+        skipped=skipped,
+        text_bytes=text_bytes,
+        tokens=tokens,
+        vocab=how.vocab,
+        resumed=had,
+    )
     if cache is not None and names:
         known = {key: value for key, value in asdict(made).items() if key in _KEPT}
         keep(cache, name_of(names), output, SUFFIXES, known)

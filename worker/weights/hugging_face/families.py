@@ -27,7 +27,7 @@ class Row(NamedTuple):
     is_transposed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """The tensors of one family.
 
@@ -66,11 +66,11 @@ _GPT_FIRST = (
 _GPT_LAST = (*_linear("transformer.ln_f", "head.norm"), _HEAD)
 
 _GPT2 = Family(
-    "GPT2LMHeadModel",
-    "transformer.",
-    "transformer.h.{}.",
-    _GPT_FIRST,
-    (
+    architecture="GPT2LMHeadModel",
+    prefix="transformer.",
+    blocks="transformer.h.{}.",
+    first=_GPT_FIRST,
+    block=(
         *_linear("ln_1", "norm1"),
         *_linear("attn.c_attn", "q", "k", "v", is_transposed=True),
         *_linear("attn.c_proj", "o", is_transposed=True),
@@ -78,16 +78,16 @@ _GPT2 = Family(
         *_linear("mlp.c_fc", "up", is_transposed=True),
         *_linear("mlp.c_proj", "down", is_transposed=True),
     ),
-    _GPT_LAST,
-    (".attn.bias", ".attn.masked_bias"),
+    last=_GPT_LAST,
+    buffers=(".attn.bias", ".attn.masked_bias"),
 )
 
 _GPT_NEO = Family(
-    "GPTNeoForCausalLM",
-    "transformer.",
-    "transformer.h.{}.",
-    _GPT_FIRST,
-    (
+    architecture="GPTNeoForCausalLM",
+    prefix="transformer.",
+    blocks="transformer.h.{}.",
+    first=_GPT_FIRST,
+    block=(
         *_linear("ln_1", "norm1"),
         *_linear("attn.attention.k_proj", "k"),
         *_linear("attn.attention.v_proj", "v"),
@@ -97,20 +97,20 @@ _GPT_NEO = Family(
         *_linear("mlp.c_fc", "up"),
         *_linear("mlp.c_proj", "down"),
     ),
-    _GPT_LAST,
-    (".attn.attention.bias", ".attn.attention.masked_bias"),
+    last=_GPT_LAST,
+    buffers=(".attn.attention.bias", ".attn.attention.masked_bias"),
 )
 
 _OPT = Family(
-    "OPTForCausalLM",
-    "model.",
-    "model.decoder.layers.{}.",
-    (
+    architecture="OPTForCausalLM",
+    prefix="model.",
+    blocks="model.decoder.layers.{}.",
+    first=(
         Row("model.decoder.embed_tokens.weight", ("embedding.weight",)),
         Row("model.decoder.embed_positions.weight", ("embedding.positions",)),
         *_linear("model.decoder.final_layer_norm", "head.norm"),
     ),
-    (
+    block=(
         *_linear("self_attn.k_proj", "k"),
         *_linear("self_attn.v_proj", "v"),
         *_linear("self_attn.q_proj", "q"),
@@ -120,17 +120,17 @@ _OPT = Family(
         *_linear("fc2", "down"),
         *_linear("final_layer_norm", "norm2"),
     ),
-    (_HEAD,),
+    last=(_HEAD,),
 )
 
 
 def _llama(architecture: str) -> Family:
     return Family(
-        architecture,
-        "model.",
-        "model.layers.{}.",
-        (Row("model.embed_tokens.weight", ("embedding.weight",)),),
-        (
+        architecture=architecture,
+        prefix="model.",
+        blocks="model.layers.{}.",
+        first=(Row("model.embed_tokens.weight", ("embedding.weight",)),),
+        block=(
             *_linear("self_attn.q_proj", "q"),
             *_linear("self_attn.k_proj", "k"),
             *_linear("self_attn.v_proj", "v"),
@@ -143,8 +143,8 @@ def _llama(architecture: str) -> Family:
             Row("input_layernorm.weight", ("norm1",)),
             Row("post_attention_layernorm.weight", ("norm2",)),
         ),
-        (Row("model.norm.weight", ("head.norm",)), _HEAD),
-        (".rotary_emb.inv_freq",),
+        last=(Row("model.norm.weight", ("head.norm",)), _HEAD),
+        buffers=(".rotary_emb.inv_freq",),
     )
 
 

@@ -13,12 +13,22 @@ from planner.profiles.generator import find_profile
 
 
 def test_stages_that_spread_their_experts_are_among_them():
-    workload = Workload(find_model("mixtral-8x7b"), 64, 2048, "fp16")
+    workload = Workload(
+        model=find_model("mixtral-8x7b"), global_batch=64, sequence_length=2048, precision="fp16"
+    )
     profile = find_profile(workload)
     costs = StageCosts(workload, Composition.from_text("a100-80=2x8"), profile)
     seconds = costs.seconds(1)[PLACES.index((1, 3)), 0]
     assert costs.groups[0].tp == 1
-    plain = layers_that_fit(workload, profile, StageSlot("a100-80", 1, 1, 1, 3, 1))
-    spread = layers_that_fit(workload, profile, StageSlot("a100-80", 1, 1, 1, 3, 1, ep=8))
+    plain = layers_that_fit(
+        workload,
+        profile,
+        StageSlot(gpu_type="a100-80", tp=1, micro_batch=1, micro_batches=1, depth=3, index=1),
+    )
+    spread = layers_that_fit(
+        workload,
+        profile,
+        StageSlot(gpu_type="a100-80", tp=1, micro_batch=1, micro_batches=1, depth=3, index=1, ep=8),
+    )
     assert spread > plain
     assert np.isfinite(seconds[1 : spread + 1]).all()

@@ -27,7 +27,9 @@ from tests.builders import compositions, demo_profile, nodes, workload
 def ask(composition, profile=None, model=None, batch=32, **limits):
     profile = profile or demo_profile()
     asked = model or workload(batch)
-    request = PlanRequest(asked, composition, **{"budget_evaluations": 300, **limits})
+    request = PlanRequest(
+        workload=asked, composition=composition, **{"budget_evaluations": 300, **limits}
+    )
     return request, profile, search(request, profile)
 
 
@@ -45,7 +47,14 @@ def test_no_plan_beats_the_bound(composition, batch, max_stages):
 
 
 def test_on_one_gpu_it_is_reached():
-    asked = Workload(find_model("gpt-neo-2.7b"), 64, 2048, "fp16", 0, "full")
+    asked = Workload(
+        model=find_model("gpt-neo-2.7b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        zero=0,
+        recompute="full",
+    )
     request, profile, answer = ask(Composition.from_text("h100=1x1"), find_profile(asked), asked)
     far = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))
     limit = bound(request, profile, far).bound_samples_s
@@ -74,7 +83,7 @@ def test_the_answer_does_not_decide_the_bound():
 
 def test_gpus_without_a_profile_are_left_out():
     request, profile, answer = ask(nodes("fast-0:2 slow-0:2"))
-    strange = (*request.composition.nodes, Node("strange-0", "strange", 4))
+    strange = (*request.composition.nodes, Node(name="strange-0", gpu_type="strange", gpus=4))
     found = bound(replace(request, composition=Composition(strange)), profile, answer)
     known = bound(request, profile, answer)
     assert found.bound_samples_s == known.bound_samples_s

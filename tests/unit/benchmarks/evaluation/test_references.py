@@ -15,7 +15,8 @@ from tests.builders import demo_profile, workload
 
 LISTED = ListedComposition("five", "demo-fast=1x2+1x3", 20)
 PLAN = try_out(
-    PlanRequest(workload(20), LISTED.composition, budget_evaluations=60), demo_profile()
+    PlanRequest(workload=workload(20), composition=LISTED.composition, budget_evaluations=60),
+    demo_profile(),
 ).plan
 assert PLAN is not None
 
@@ -76,7 +77,16 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_price_that_has_changed_is_taken_and_what_was_searched_is_forgotten():
-    old = Reference("tiny-llama", "five", LISTED.text, 20, 1.0, "somebody", ("a search",), PLAN)
+    old = Reference(
+        model="tiny-llama",
+        case="five",
+        composition=LISTED.text,
+        batch=20,
+        throughput_samples_s=1.0,
+        found_by="somebody",
+        searched=("a search",),
+        plan=PLAN,
+    )
     now = old.at_todays_cost(workload(20), demo_profile())
     assert now.throughput_samples_s > 1.0
     assert (now.plan, now.searched) == (PLAN, ())
@@ -85,7 +95,16 @@ def test_a_price_that_has_changed_is_taken_and_what_was_searched_is_forgotten():
 
 
 def test_a_plan_that_cannot_run_any_more_is_forgotten():
-    old = Reference("tiny-llama", "five", "demo-fast=1x2", 20, 1.0, "somebody", ("a",), PLAN)
+    old = Reference(
+        model="tiny-llama",
+        case="five",
+        composition="demo-fast=1x2",
+        batch=20,
+        throughput_samples_s=1.0,
+        found_by="somebody",
+        searched=("a",),
+        plan=PLAN,
+    )
     now = old.at_todays_cost(workload(20), demo_profile())
     assert (now.plan, now.throughput_samples_s, now.searched) == (None, 0.0, ())
 

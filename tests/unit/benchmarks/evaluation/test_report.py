@@ -19,10 +19,20 @@ LISTED = (
     ListedComposition("two", "demo-fast=1x2", 20, "stated"),
     ListedComposition("five", "demo-fast=1x2+1x3", 20),
 )
-QUESTION = PlanRequest(workload(20), LISTED[0].composition, budget_evaluations=40)
-ASKED = EvaluationRequest(QUESTION, LISTED, ("search", "columns"))
+QUESTION = PlanRequest(
+    workload=workload(20), composition=LISTED[0].composition, budget_evaluations=40
+)
+ASKED = EvaluationRequest(question=QUESTION, listed=LISTED, methods=("search", "columns"))
 ROWS = evaluate(ASKED, demo_profile(), References(), lambda what: None)
-ABSENT = Trial("policy", 0.0, 0.0, 0, None, took_part=False, note="no policy for this model")
+ABSENT = Trial(
+    method="policy",
+    throughput_samples_s=0.0,
+    seconds=0.0,
+    evaluations=0,
+    plan=None,
+    took_part=False,
+    note="no policy for this model",
+)
 
 
 def test_json_holds_every_row_and_the_summary():

@@ -17,9 +17,9 @@ TWO = ListedComposition("two", "demo-fast=1x2", origin="generated")
 FIVE = ListedComposition("five", "demo-fast=1x2+1x3", 32)
 NOBODY = ListedComposition("nobody", "h100=1x1")
 ASKED = EvaluationRequest(
-    PlanRequest(workload(20), TWO.composition, budget_evaluations=40),
-    (TWO, FIVE),
-    ("search", "columns"),
+    question=PlanRequest(workload=workload(20), composition=TWO.composition, budget_evaluations=40),
+    listed=(TWO, FIVE),
+    methods=("search", "columns"),
     training=(Composition.from_text("demo-fast=1x3"), Composition.from_text("demo-slow=1x2")),
 )
 

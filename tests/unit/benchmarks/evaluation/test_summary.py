@@ -12,7 +12,8 @@ from planner.training.composition_sets import ListedComposition
 from tests.builders import demo_profile, nodes, workload
 
 PLAN = try_out(
-    PlanRequest(workload(20), nodes("fast-0:2"), budget_evaluations=10), demo_profile()
+    PlanRequest(workload=workload(20), composition=nodes("fast-0:2"), budget_evaluations=10),
+    demo_profile(),
 ).plan
 
 
@@ -20,13 +21,26 @@ def trial(method: Method, samples_s: float, *curve: tuple[int, float]) -> Trial:
     points = tuple(CurvePoint(*point) for point in curve)
     plan = PLAN if samples_s else None
     return Trial(
-        method, samples_s, samples_s / 100, 10, plan, note="" if plan else "no room", curve=points
+        method=method,
+        throughput_samples_s=samples_s,
+        seconds=samples_s / 100,
+        evaluations=10,
+        plan=plan,
+        note="" if plan else "no room",
+        curve=points,
     )
 
 
 def row(reference: float, *trials: Trial) -> EvaluatedComposition:
     listed = ListedComposition("some", "demo-fast=1x2", 20)
-    return EvaluatedComposition(listed, reference, "somebody", None, 0.0, trials)
+    return EvaluatedComposition(
+        listed=listed,
+        reference_samples_s=reference,
+        found_by="somebody",
+        nearest=None,
+        distance=0.0,
+        trials=trials,
+    )
 
 
 def test_mean_tenth_percentile_and_worst():
@@ -46,7 +60,15 @@ def test_a_method_without_a_plan_counts_as_nothing():
 
 
 def test_a_method_that_took_no_part_has_no_figures_but_the_others_have():
-    absent = Trial("policy", 0.0, 0.0, 0, None, took_part=False, note="no policy")
+    absent = Trial(
+        method="policy",
+        throughput_samples_s=0.0,
+        seconds=0.0,
+        evaluations=0,
+        plan=None,
+        took_part=False,
+        note="no policy",
+    )
     absent_too, engine = summarize([row(100.0, absent, trial("search", 50.0))])
     assert (absent_too.compositions, absent_too.percent, absent_too.note) == (0, None, "no policy")
     assert engine.percent == Spread(50.0, 50.0, 50.0)

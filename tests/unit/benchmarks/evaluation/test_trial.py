@@ -12,7 +12,7 @@ from planner.request import PlanRequest
 from tests.builders import demo_profile, workload
 
 FIVE = Composition.from_text("demo-fast=1x2+1x3")
-ASKED = PlanRequest(workload(20), FIVE, method="search", budget_evaluations=60)
+ASKED = PlanRequest(workload=workload(20), composition=FIVE, method="search", budget_evaluations=60)
 FOUND = try_out(ASKED, demo_profile())
 
 

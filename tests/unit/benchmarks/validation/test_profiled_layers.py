@@ -98,7 +98,11 @@ def test_types_that_nobody_profiled_are_where_the_field_puts_them(gpu_type, spee
 )
 def test_products_run_at_the_measured_rate(gpu_type, least, most):
     gpu = find_gpu(gpu_type)
-    work = layer_work(profiled_shape("GPT-Neo-2.7"), "block", Shape(1, 4, 2048, 2))
+    work = layer_work(
+        profiled_shape("GPT-Neo-2.7"),
+        "block",
+        Shape(tp=1, micro_batch=4, sequence_length=2048, value_bytes=2),
+    )
     flops = sum(operator.flops for operator in work.products)
     rate = flops / sum(map(gpu.seconds, work.products)) / 1e12
     assert least * 0.85 < rate < most * 1.15

@@ -64,7 +64,9 @@ def test_who_is_interrupted_gets_the_best_plan_so_far_without_bound_and_gains():
         asked += 1
         return asked > 5
 
-    request = PlanRequest(workload(), nodes("fast-0:2 fast-1:3"), budget_evaluations=10**9)
+    request = PlanRequest(
+        workload=workload(), composition=nodes("fast-0:2 fast-1:3"), budget_evaluations=10**9
+    )
     request = replace(request, wants_marginal=True)
     found = answer(request, demo_profile(), interrupted=interrupted)
     assert found.throughput_samples_s > 0

@@ -15,15 +15,23 @@ from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import FilledTemplate, Plan, Stage
 
-LLAMA = Workload(find_model("llama3-8b"), 64, 2048, "bf16")
-MIXTRAL = Workload(find_model("mixtral-8x7b"), 64, 2048, "fp16", sequence_parallel=True)
+LLAMA = Workload(
+    model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="bf16"
+)
+MIXTRAL = Workload(
+    model=find_model("mixtral-8x7b"),
+    global_batch=64,
+    sequence_length=2048,
+    precision="fp16",
+    sequence_parallel=True,
+)
 NODES = Composition.from_text("h100=4x8,a100-80=4x8")
 
 
 def plan_of(
     *layers: int, workload: Workload = LLAMA, rounds: tuple[int, ...] = (16, 16), **stage
 ) -> Plan:
-    stages = tuple(replace(Stage("h100", 4, count), **stage) for count in layers)
+    stages = tuple(replace(Stage(gpu_type="h100", tp=4, layers=count), **stage) for count in layers)
     template = FilledTemplate(stages, 2, rounds)
     where = place(workload.model, (template,), NODES)
     assert where is not None
@@ -100,7 +108,10 @@ def test_experts_have_their_own_degrees():
 
 def mixed(**change) -> Plan:
     """Two stages, the second of which differs."""
-    stages = (Stage("h100", 4, 16), replace(Stage("h100", 4, 16), **change))
+    stages = (
+        Stage(gpu_type="h100", tp=4, layers=16),
+        replace(Stage(gpu_type="h100", tp=4, layers=16), **change),
+    )
     template = FilledTemplate(stages, 2, (32,))
     where = place(LLAMA.model, (template,), NODES)
     assert where is not None

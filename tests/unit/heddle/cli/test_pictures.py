@@ -106,8 +106,13 @@ def test_bars_are_the_instructions_of_the_simulation_end_to_end_and_numbered(dra
 
 def big() -> tuple[Plan, PlanCost, object]:
     """576 GPUs: 36 replicas of eight stages, hundreds of micro-batches."""
-    asked = Workload(find_model("llama3-8b"), 12 * 801 + 12 * 300, 2048, "fp16")
-    stages = tuple(Stage("h100", 2, 4) for _ in range(8))
+    asked = Workload(
+        model=find_model("llama3-8b"),
+        global_batch=12 * 801 + 12 * 300,
+        sequence_length=2048,
+        precision="fp16",
+    )
+    stages = tuple(Stage(gpu_type="h100", tp=2, layers=4) for _ in range(8))
     filled = FilledTemplate(stages, 1, (401, 400) * 12 + (300,) * 12)
     composition = Composition.from_text("h100=144x4")
     where = place(asked.model, (filled,), composition)

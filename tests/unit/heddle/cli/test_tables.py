@@ -80,7 +80,9 @@ def test_a_stage_over_its_memory_is_marked():
 
 
 def test_an_answer_says_money_and_gains_only_where_they_are_known():
-    request = PlanRequest(workload(), nodes("fast-0:2 fast-1:3"), budget_evaluations=300)
+    request = PlanRequest(
+        workload=workload(), composition=nodes("fast-0:2 fast-1:3"), budget_evaluations=300
+    )
     answer = search(request, demo_profile())
     plain = answer_sentences(answer, request, demo_profile())
     assert f"{answer.throughput_samples_s:.1f} samples/s" in plain
@@ -99,7 +101,7 @@ def test_an_answer_says_money_and_gains_only_where_they_are_known():
 
 
 def test_the_way_to_a_plan_names_what_found_better_ones_once_a_turn():
-    request = PlanRequest(workload(), nodes("fast-0:2"), budget_evaluations=30)
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:2"), budget_evaluations=30)
     found = (("uniform", 1.0), ("columns", 2.0), ("columns", 3.0), ("local search", 3.0))
     stages = tuple(SearchStage(method, 30, samples_s) for method, samples_s in found)
     answer = replace(search(request, demo_profile()), stages_of_search=stages)
@@ -125,7 +127,9 @@ def test_a_comparison_names_templates_and_node_pairs():
 
 
 def test_an_answer_within_a_limit_says_how_many_of_how_many_gpus_it_may_use():
-    request = PlanRequest(workload(), nodes("fast-0:4"), budget_evaluations=100)
+    request = PlanRequest(
+        workload=workload(), composition=nodes("fast-0:4"), budget_evaluations=100
+    )
     limited = replace(request, max_gpus=GpuLimits(3, (("demo-fast", 2),)))
     answer = search(limited, demo_profile())
     said = answer_sentences(answer, limited, demo_profile()).splitlines()[0]

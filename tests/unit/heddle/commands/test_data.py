@@ -19,8 +19,15 @@ def run(*arguments):
 def test_what_was_prepared_is_shown(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"body": "one"}\n')
     made = run(
-        *("prepare", "--input", tmp_path / "x.jsonl", "--text-key", "body"),
-        *("--output", tmp_path / "corpus", "--eod", "none"),
+        "prepare",
+        "--input",
+        tmp_path / "x.jsonl",
+        "--text-key",
+        "body",
+        "--output",
+        tmp_path / "corpus",
+        "--eod",
+        "none",
     )
     assert made.exit_code == 0, made.output
     assert "1 document, 3 bytes of text, 3 tokens of a vocabulary of 256" in made.output

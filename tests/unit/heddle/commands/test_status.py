@@ -19,7 +19,7 @@ from tests.fakes.api_server import a_served_api_server
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
-NODES = Composition((Node("a", "demo-fast", 1),))
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/{}/heddlejobs/{}"
 PODS = "/api/v1/namespaces/ml/pods/{}"
@@ -82,7 +82,11 @@ def test_a_job_is_shown_whole_and_as_json(server):
 
 def test_the_plan_that_is_shown_is_the_one_that_trains(server):
     put_job(server, epoch=3)
-    body = record_to_body(a_job(), EpochRecord(3, PLAN, "join", NODES, 0.0), 0.0)
+    body = record_to_body(
+        a_job(),
+        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
+        0.0,
+    )
     put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
     shown = json.loads(said("status", "tiny", "--plan"))
     assert Plan.from_json(shown) == PLAN
@@ -92,7 +96,11 @@ def test_the_plan_that_is_shown_is_the_one_that_trains(server):
 
 def test_heddle_cost_reads_the_plan_that_is_shown(server):
     put_job(server, epoch=3)
-    body = record_to_body(a_job(), EpochRecord(3, PLAN, "join", NODES, 0.0), 0.0)
+    body = record_to_body(
+        a_job(),
+        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
+        0.0,
+    )
     put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
     done = CliRunner().invoke(cost, ["-"], input=said("status", "tiny", "--plan"))
     assert done.exit_code == 0, done.output
@@ -100,7 +108,11 @@ def test_heddle_cost_reads_the_plan_that_is_shown(server):
 
 def test_a_plan_in_a_record_of_a_newer_operator_is_refused(server):
     put_job(server, epoch=3)
-    body = record_to_body(a_job(), EpochRecord(3, PLAN, "join", NODES, 0.0), 0.0)
+    body = record_to_body(
+        a_job(),
+        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
+        0.0,
+    )
     body["data"]["format"] = "99"
     put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
     assert "has format 99, and this" in refused("status", "tiny", "--plan")

@@ -201,7 +201,7 @@ assert rows.shape[0] == tensor.rows // 16
 def test_a_model_is_exported_and_read_in_far_less_memory_than_it_has(tmp_path):
     """58 MB of weights, some of them transposed, with room for 24 MB beside the mapped files."""
     model = ModelShape(
-        "gpt", layers=1, hidden=512, heads=8, kv_heads=8, ffn=2048, vocab=24_000, gated=False,
+        name="gpt", layers=1, hidden=512, heads=8, kv_heads=8, ffn=2048, vocab=24_000, gated=False,
         rotary=False, max_positions=64, tied_head=True, bias=True, qkv_bias=True,
     )  # fmt: skip
     state = {t.name: (torch.zeros(t.shape),) for t in model_tensors(model)}

@@ -20,9 +20,9 @@ def test_once_a_third_node_has_joined_every_piece_lives_on_two_nodes():
     """So that the kill at the end of the script takes no piece of the state with it."""
     job, (joins, *_) = demo_job(10, 1), SCRIPT
     request = PlanRequest(
-        job.workload,
-        Composition((*NODES.nodes, joins.node)),
-        None,
+        workload=job.workload,
+        composition=Composition((*NODES.nodes, joins.node)),
+        current=None,
         seed=1,
         min_holders=job.spec.elastic.min_holders,
         budget_evaluations=EVALUATIONS,

@@ -45,7 +45,7 @@ def with_cluster(test, tmp_path, agent=PATIENT, emulates=True):
                     await trigger.wait(0.1)
             return observed
 
-        cluster.join(Node("a", "demo-fast", 2))
+        cluster.join(Node(name="a", gpu_type="demo-fast", gpus=2))
         try:
             await test(cluster, until)
         finally:

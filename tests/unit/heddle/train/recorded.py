@@ -23,7 +23,15 @@ FIRST = placed(template("1x3 1x3", 4, (8,)), composition=TWO)
 SECOND = placed(template("1x3 1x3", 4, (4,)), template("2x6", 4, (4,)), composition=THREE)
 STEP_S = 0.25
 STOPPED_S, RESUMED_S = 101.25, 101.5  # between them nothing was trained
-FACTS = RunFacts(7.5, tuple(5.0 - 0.1 * step for step in range(10)), 0, "an engine", 1, 600, True)
+FACTS = RunFacts(
+    restart_s=7.5,
+    reference_losses=tuple(5.0 - 0.1 * step for step in range(10)),
+    orphan_processes=0,
+    engine="an engine",
+    seed=1,
+    evaluations=600,
+    emulated=True,
+)
 
 
 def steps(epoch: int, first: int, begin_s: float) -> tuple[StepRecord, ...]:
@@ -122,7 +130,9 @@ def recorded() -> Recorder:
 
 def a_run(folder: Path, composition: Composition = THREE) -> DemoRun:
     """The run's own object with what was recorded and its nodes; none of its processes."""
-    run = DemoRun(DemoOptions(composition, (), 10, 1), folder, lambda line: None)
+    run = DemoRun(
+        DemoOptions(nodes=composition, script=(), steps=10, seed=1), folder, lambda line: None
+    )
     run.recorder = recorded()
     for node in composition.nodes:
         run.cluster.join(node)
@@ -130,4 +140,11 @@ def a_run(folder: Path, composition: Composition = THREE) -> DemoRun:
 
 
 def _record(epoch: int, plan: Plan, reason, composition: Composition) -> EpochRecord:
-    return EpochRecord(epoch, plan, reason, composition, 90.0 + epoch, outcome="live")
+    return EpochRecord(
+        epoch=epoch,
+        plan=plan,
+        reason=reason,
+        composition=composition,
+        adopted_s=90.0 + epoch,
+        outcome="live",
+    )

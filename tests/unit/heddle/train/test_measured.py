@@ -24,7 +24,7 @@ from worker.weights.hugging_face.config import config_of
 
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
 LINK = LinkCost(1e-4, 1e9)
-TINY = Workload(find_model("tiny-llama"), 20, 128)
+TINY = Workload(model=find_model("tiny-llama"), global_batch=20, sequence_length=128)
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,10 @@ def kept_profile(load: float, seconds=(1.0, 2.0, 4.0)) -> Path:
     """A profile in the cache whose rows were measured at that load."""
     folder = folder_of(MACHINE, TINY, version("torch"))
     head = {"model": NAME, "sequence_length": 128, "precision": "fp32", "provenance": {}}
-    costs = [LayerCost(s, 2 * s, 0.0, 1) for s in seconds]
+    costs = [
+        LayerCost(forward_s=s, backward_s=2 * s, tp_communication_s=0.0, activation_bytes=1)
+        for s in seconds
+    ]
     rows = {
         (kind, MACHINE.gpu_type, 1, b): Row(cost, 0.0, load)
         for kind in ("embedding", "block", "head")
@@ -114,7 +117,7 @@ def test_a_profile_that_is_cut_off_is_measured_anew(name, share):
 
 
 def test_a_model_that_cannot_be_measured_ends_in_one_sentence():
-    mixtral = Workload(find_model("mixtral-8x7b"), 20, 128)
+    mixtral = Workload(model=find_model("mixtral-8x7b"), global_batch=20, sequence_length=128)
     with pytest.raises(ProcessFailed, match="this machine could not be measured: "):
         asyncio.run(measured_folder(MACHINE, mixtral, dict(os.environ), lambda *_: None))
 

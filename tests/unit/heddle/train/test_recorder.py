@@ -72,10 +72,12 @@ def test_the_stall_of_a_loss_is_no_price_of_a_planned_move():
         epoch=2, slot=0, pid=1, step=5, stopped_s=1.0, laps={"drain": 1.1}, first_step_s=9.5
     )
     recorder.take_report(report(switches=(told,)))
-    composition = Composition((Node("a", "demo-fast", 1),))
+    composition = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
     plan = fake_plan(composition, a_job().workload)
     for reason, stalls_s in (("join", (pytest.approx(8.5),)), ("loss", ())):
-        recorder.epochs = (EpochRecord(2, plan, reason, composition, 0.0),)
+        recorder.epochs = (
+            EpochRecord(epoch=2, plan=plan, reason=reason, composition=composition, adopted_s=0.0),
+        )
         assert recorder.stalls_s() == stalls_s
 
 
@@ -91,9 +93,11 @@ def test_the_kill_that_stands_beside_a_loss_is_that_of_its_own_time():
         laps={"drain": 20.9},
     )  # fmt: skip
     recorder.take_report(report(switches=(told,)))
-    composition = Composition((Node("a", "demo-fast", 1),))
+    composition = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
     plan = fake_plan(composition, a_job().workload)
-    recorder.epochs = (EpochRecord(2, plan, "loss", composition, 0.0),)
+    recorder.epochs = (
+        EpochRecord(epoch=2, plan=plan, reason="loss", composition=composition, adopted_s=0.0),
+    )
     recorder.times[2] = EpochTimes(20.4, 20.4, 20.5, 20.8)
     stall = recorder.stall(2)
     assert (stall.stall_s, stall.from_kill_s) == (pytest.approx(11.0), pytest.approx(10.8))

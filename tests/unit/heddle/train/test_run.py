@@ -21,7 +21,7 @@ from tests.builders import demo_profile
 from tests.unit.heddle.train.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
 
 EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
-JOIN = Event(5, "join", "fast-3", Node("fast-3", "demo-fast", 2))
+JOIN = Event(5, "join", "fast-3", Node(name="fast-3", gpu_type="demo-fast", gpus=2))
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def told():
 
 @pytest.fixture
 def run(tmp_path, told):
-    found = DemoRun(DemoOptions(TWO, (JOIN,), 10, 1), tmp_path, told.append)
+    found = DemoRun(DemoOptions(nodes=TWO, script=(JOIN,), steps=10, seed=1), tmp_path, told.append)
     for node in TWO.nodes:
         found.cluster.join(node)
     return found
@@ -107,7 +107,9 @@ def test_plans_are_searched_for_what_the_job_trains():
     body = yaml.safe_load(EXAMPLE.read_text())
     body["spec"]["training"]["precision"] = "bf16"
     body["spec"]["planner"] = {"recompute": "full"}
-    options = RunOptions(load_job(body), TWO, (), (), demo_profile())
+    options = RunOptions(
+        job=load_job(body), nodes=TWO, script=(), joiners=(), profile=demo_profile()
+    )
     assert search_settings(options).workload == options.job.workload
 
 

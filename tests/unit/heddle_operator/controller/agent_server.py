@@ -91,11 +91,11 @@ class Server:
 
 
 def pod(address, name="p"):
-    return ObservedPod(name, "n", 0, 1, "running", address)
+    return ObservedPod(name=name, node="n", ordinal=0, gpus=1, phase="running", address=address)
 
 
 def directive(epoch):
-    plan = fake_plan(Composition((Node("n", "demo-fast", 1),)), a_job().workload)
+    plan = fake_plan(Composition((Node(name="n", gpu_type="demo-fast", gpus=1),)), a_job().workload)
     return Directive(
         job="tiny", epoch=epoch, phase="prepare", reason="start", plan=plan.to_json(),
         plan_digest=plan.digest, members=(), store="s:1", training=a_job().training,

@@ -28,7 +28,9 @@ class Pod:
     """A pod that runs: an agent that does at once what it is told."""
 
     def __init__(self):
-        self.agent = FakeAgent("tiny-a-0", "a", 2, 7, is_ready=True, store="127.0.0.1:1")
+        self.agent = FakeAgent(
+            pod="tiny-a-0", node="a", gpus=2, pid=7, is_ready=True, store="127.0.0.1:1"
+        )
         self.changed = asyncio.Condition()
         self.is_ended = asyncio.Event()
         app = web.Application()
@@ -113,9 +115,13 @@ class Stage:
             },
         )
         settings = Settings(plan_evaluations=20)
-        defaults = WorkerDefaults("heddle:1", {})
+        defaults = WorkerDefaults(image="heddle:1", template={})
         self.context = ControllerContext(
-            *(self.api, self.cache, defaults, settings, self.metrics),
+            api=self.api,
+            cache=self.cache,
+            defaults=defaults,
+            settings=settings,
+            metrics=self.metrics,
             sees_all_pods=self.sees_all_pods,
         )
         self.run = JobController(body, self.context)

@@ -8,8 +8,8 @@ from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.rules.arbitration.demand import Demand
 
 NODES = (("a", 2), ("b", 2))
-LOW = Demand("low", 0, "", 2, 4, 1.0, NODES, NODES)
-HIGH = Demand("high", 100, "", 2, 4, 1.0, NODES)
+LOW = Demand(job="low", priority=0, since="", least=2, most=4, weight=1.0, nodes=NODES, pods=NODES)
+HIGH = Demand(job="high", priority=100, since="", least=2, most=4, weight=1.0, nodes=NODES)
 
 
 def test_a_job_is_woken_when_another_one_takes_or_goes():

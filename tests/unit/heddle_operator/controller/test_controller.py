@@ -39,8 +39,14 @@ def run(tmp_path, test):
             an_api_server() as server,
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
-            cache, defaults = ObjectCache(), WorkerDefaults("heddle:1", {})
-            context = ControllerContext(api, cache, defaults, Settings(), OperatorMetrics())
+            cache, defaults = ObjectCache(), WorkerDefaults(image="heddle:1", template={})
+            context = ControllerContext(
+                api=api,
+                cache=cache,
+                defaults=defaults,
+                settings=Settings(),
+                metrics=OperatorMetrics(),
+            )
             controller = Controller(context)
             controller.lead()
             try:

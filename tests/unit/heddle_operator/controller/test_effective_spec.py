@@ -25,7 +25,7 @@ from planner.errors import HeddleError
 from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
-DEFAULTS = WorkerDefaults("heddle:1", {})
+DEFAULTS = WorkerDefaults(image="heddle:1", template={})
 HOST = {"name": "host", "hostPath": {"path": "/"}}
 TOLERATION = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
 

@@ -16,9 +16,18 @@ from planner.profiles.profile import load_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
 
-SETTINGS = SearchSettings("tiny-llama", 32, 128, seed=3, min_holders=2, budget_evaluations=100)
-TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
-THREE = Composition((*TWO.nodes, Node("c", "demo-fast", 1)))
+SETTINGS = SearchSettings(
+    model="tiny-llama",
+    global_batch=32,
+    sequence_length=128,
+    seed=3,
+    min_holders=2,
+    budget_evaluations=100,
+)
+TWO = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
+THREE = Composition((*TWO.nodes, Node(name="c", gpu_type="demo-fast", gpus=1)))
 
 
 def run(test):
@@ -50,7 +59,12 @@ def test_an_answer_is_what_the_planner_answers_for_the_same_request():
         assert first.current_samples_s is None
         second = await reply(planning, trigger, RequestPlan(THREE, first.plan))
         asked = PlanRequest(
-            SETTINGS.workload, THREE, first.plan, seed=3, min_holders=2, budget_evaluations=100
+            workload=SETTINGS.workload,
+            composition=THREE,
+            current=first.plan,
+            seed=3,
+            min_holders=2,
+            budget_evaluations=100,
         )
         assert second.plan == search(asked, load_profile("tiny-llama")).plan
         assert second.throughput_samples_s >= second.current_samples_s > 0
@@ -61,7 +75,7 @@ def test_an_answer_is_what_the_planner_answers_for_the_same_request():
 @pytest.mark.slow
 def test_a_request_without_a_plan_is_answered_with_the_problem():
     async def test(planning, trigger):
-        unknown = Composition((Node("a", "h100", 1),))
+        unknown = Composition((Node(name="a", gpu_type="h100", gpus=1),))
         found = await reply(planning, trigger, RequestPlan(unknown, None))
         assert found.plan is None
         assert found.problem

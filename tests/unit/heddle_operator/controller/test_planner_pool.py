@@ -21,12 +21,16 @@ from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
 
 pytestmark = pytest.mark.slow
-SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
+SETTINGS = SearchSettings(
+    model="tiny-llama", global_batch=32, sequence_length=128, budget_evaluations=20
+)
 LARGE = Composition.from_text("demo-fast=32x8")
 
 
 def nodes(count):
-    return Composition(tuple(Node(f"n{i}", "demo-fast", 1) for i in range(count)))
+    return Composition(
+        tuple(Node(name=f"n{i}", gpu_type="demo-fast", gpus=1) for i in range(count))
+    )
 
 
 def run(test, **options):
@@ -151,7 +155,9 @@ def test_a_process_whose_operator_was_killed_ends_without_a_word():
 
     async def main():
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "heddle_operator.controller.planner_server"),
+            sys.executable,
+            "-m",
+            "heddle_operator.controller.planner_server",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -13,9 +13,13 @@ from planner.plans.plan import Plan, faults
 from planner.profiles.profile import load_profile
 from planner.request import DEFAULT_EVALUATIONS
 
-SETTINGS = SearchSettings("tiny-llama", 32, 128, budget_evaluations=20)
-TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
-THREE = Composition((*TWO.nodes, Node("c", "demo-fast", 1)))
+SETTINGS = SearchSettings(
+    model="tiny-llama", global_batch=32, sequence_length=128, budget_evaluations=20
+)
+TWO = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
+THREE = Composition((*TWO.nodes, Node(name="c", gpu_type="demo-fast", gpus=1)))
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +48,23 @@ def test_a_plan_fits_what_was_asked_for_and_the_same_question_has_the_same_answe
 def test_the_current_plan_is_priced_where_it_still_fits(profile):
     current = Plan.from_json(ask(profile, TWO)["plan"])
     assert ask(profile, THREE, current)["current_samples_s"] > 0
-    other = Composition((Node("x", "demo-fast", 1), Node("y", "demo-fast", 1)))
+    other = Composition(
+        (Node(name="x", gpu_type="demo-fast", gpus=1), Node(name="y", gpu_type="demo-fast", gpus=1))
+    )
     assert ask(profile, other, current)["current_samples_s"] is None
 
 
 def test_a_composition_without_a_plan_gets_the_reason(profile):
-    found = ask(profile, Composition((Node("a", "demo-fast", 1),)))
+    found = ask(profile, Composition((Node(name="a", gpu_type="demo-fast", gpus=1),)))
     assert set(found) == {"problem"}
     assert "tiny-llama needs" in found["problem"]
 
 
 def test_where_money_decides_the_cheapest_sample_wins_and_both_plans_have_a_price(profile):
     nodes = (
-        Node("fast", "demo-fast", 1, price=10.0),
-        Node("slow-a", "demo-slow", 1, price=0.5),
-        Node("slow-b", "demo-slow", 1, price=0.5),
+        Node(name="fast", gpu_type="demo-fast", gpus=1, price=10.0),
+        Node(name="slow-a", gpu_type="demo-slow", gpus=1, price=0.5),
+        Node(name="slow-b", gpu_type="demo-slow", gpus=1, price=0.5),
     )
     both = Composition(nodes)
     question = {"composition": both.to_json(), "current": None}
@@ -80,5 +86,7 @@ def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
 
 
 def test_the_planner_is_asked_with_the_precision_and_the_recomputation_of_the_job():
-    asked = SearchSettings("tiny-llama", 32, 128, precision="bf16", recompute="auto").workload
+    asked = SearchSettings(
+        model="tiny-llama", global_batch=32, sequence_length=128, precision="bf16", recompute="auto"
+    ).workload
     assert (asked.precision, asked.recompute, asked.memory) == ("bf16", "auto", "worker")

@@ -183,12 +183,12 @@ def test_pods_are_created_at_once_but_after_what_was_decided_before():
 
 
 def test_the_records_of_epochs_are_written_one_after_another():
-    first, second = CloseEpoch(1, "aborted"), CloseEpoch(2, "live")
+    first, second = CloseEpoch(epoch=1, outcome="aborted"), CloseEpoch(epoch=2, outcome="live")
     assert batches([first, second]) == ((first,), (second,))
     assert batches([PruneEpoch(1), PruneEpoch(2)]) == ((PruneEpoch(1), PruneEpoch(2)),)
 
 
 def test_no_action_gets_lost_or_moves():
-    actions = [RecordEvent("k", "R", "m"), A, B, CloseEpoch(1, "live"), OLD]
+    actions = [RecordEvent("k", "R", "m"), A, B, CloseEpoch(epoch=1, outcome="live"), OLD]
     assert [action for batch in batches(actions) for action in batch] == actions
     assert batches([]) == ()

@@ -98,7 +98,9 @@ def test_a_change_that_prepares_when_the_last_step_falls_is_given_up_at_once(pha
     operator.run(lambda _: len(cluster.records.all) == 2)
     change(cluster, "a", phase=phase)
     decision = operator.reconcile()
-    assert CloseEpoch(2, "aborted", "the training has ended") in decision.actions
+    assert (
+        CloseEpoch(epoch=2, outcome="aborted", message="the training has ended") in decision.actions
+    )
     assert decision.phase == ("Complete" if phase == "done" else "Saving")
     assert operator.settle().phase == "Complete"
     assert {pod.phase for pod in cluster.pods.values()} <= {"ended"}
@@ -194,7 +196,7 @@ def test_the_phase_of_a_job_whose_epoch_is_open_still_ends():
     change(cluster, "a", phase="done", step=1000)
     observed = replace(cluster.snapshot(), epochs=(record,))
     decision = decide(view_of(operator.job, observed, cluster.now, settings=LIMITS))
-    assert decision.actions == (CloseEpoch(1, "complete"),)
+    assert decision.actions == (CloseEpoch(epoch=1, outcome="complete"),)
 
 
 def test_a_rank_that_falls_silent_while_it_saves_is_recovered_from():

@@ -48,7 +48,7 @@ def test_an_epoch_whose_pods_cannot_start_is_given_up_after_a_while(problem):
 def test_a_pod_that_cannot_start_goes_with_its_epoch():
     operator = gathering("a")
     with_problem(operator, "tiny-b-0", PROBLEMS[0])
-    operator.cluster.do(CloseEpoch(2, "aborted", "because"))
+    operator.cluster.do(CloseEpoch(epoch=2, outcome="aborted", message="because"))
     decision = look(operator)
     assert "tiny-b-0" in [a.name for a in decision.actions if isinstance(a, DeletePod)]
 

@@ -18,10 +18,10 @@ from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 from worker.contract import Member, RankReport, Report, Resume
 
-NODES = Composition((Node("a", "demo-fast", 1),))
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
 JOB = a_job()
-POD = ObservedPod("tiny-a-0", "a", 0, 1, "running")
+POD = ObservedPod(name="tiny-a-0", node="a", ordinal=0, gpus=1, phase="running")
 
 
 def a_record(epoch, outcome="aborted", holds=()):
@@ -30,7 +30,16 @@ def a_record(epoch, outcome="aborted", holds=()):
     )
     seal = Seal(members, "s:1", None, 0.0) if holds else None
     closed_s = None if outcome == "open" else float(epoch)
-    return EpochRecord(epoch, PLAN, "join", NODES, 0.0, seal, outcome, closed_s)
+    return EpochRecord(
+        epoch=epoch,
+        plan=PLAN,
+        reason="join",
+        composition=NODES,
+        adopted_s=0.0,
+        seal=seal,
+        outcome=outcome,
+        closed_s=closed_s,
+    )
 
 
 def a_view(follows=None, **rank):
@@ -44,7 +53,7 @@ def a_view(follows=None, **rank):
         job="tiny", pod=POD.name, node="a", version=1, agent_pid=1, agent_started_s=0.0,
         ready=True, epoch=follows, ranks=ranks,
     )  # fmt: skip
-    return AgentView(POD.name, report)
+    return AgentView(pod=POD.name, report=report)
 
 
 def pruned(records, view, kept=2, job=JOB):
@@ -101,7 +110,11 @@ def test_layouts_that_a_directive_carries_stay():
 
 @pytest.mark.parametrize(
     "view",
-    [None, AgentView(POD.name, None), replace(a_view(epoch=10), unreachable_since_s=1.0)],
+    [
+        None,
+        AgentView(pod=POD.name, report=None),
+        replace(a_view(epoch=10), unreachable_since_s=1.0),
+    ],
     ids=["never asked", "never answered", "silent"],
 )
 def test_nothing_goes_while_an_agent_is_silent(view):

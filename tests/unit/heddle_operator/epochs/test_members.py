@@ -16,13 +16,15 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import RankReport
 
-NODES = Composition((Node("a", "demo-fast", 2), Node("b", "demo-fast", 1)))
+NODES = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=2), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
 PLAN = fake_plan(NODES, a_job().workload)
-RECORD = EpochRecord(1, PLAN, "start", NODES, 0.0)
+RECORD = EpochRecord(epoch=1, plan=PLAN, reason="start", composition=NODES, adopted_s=0.0)
 
 
 def pod(name, node, gpus, ordinal=0):
-    return ObservedPod(name, node, ordinal, gpus, "running")
+    return ObservedPod(name=name, node=node, ordinal=ordinal, gpus=gpus, phase="running")
 
 
 def rank(slot, epoch, also=None):
@@ -32,7 +34,9 @@ def rank(slot, epoch, also=None):
 
 
 def test_a_pod_takes_the_gpus_that_its_plan_uses_and_leaves_the_others_to_others():
-    larger = Composition((Node("a", "demo-fast", 8), Node("b", "demo-fast", 4)))
+    larger = Composition(
+        (Node(name="a", gpu_type="demo-fast", gpus=8), Node(name="b", gpu_type="demo-fast", gpus=4))
+    )
     wanted = missing_pods(a_job(), dataclasses.replace(RECORD, composition=larger), Observed())
     assert [(p.name, p.gpus) for p in wanted] == [("tiny-a-0", 2), ("tiny-b-0", 1)]
 

@@ -34,7 +34,7 @@ def deleted(decision):
 
 def ended_at(cluster, later=0.0, **pods):
     """How the pods of a job end that ended just now."""
-    cluster.do(CloseEpoch(1, "complete"))
+    cluster.do(CloseEpoch(epoch=1, outcome="complete"))
     observed = cluster.snapshot()
     changed = tuple(dataclasses.replace(p, **pods.get(p.node, {})) for p in observed.pods)
     observed = dataclasses.replace(observed, pods=changed)
@@ -100,7 +100,7 @@ def test_pods_that_cannot_start_go_once_no_open_epoch_waits_for_them():
     stuck = dataclasses.replace(cluster.pods["tiny-b-0"], phase="pending", problem="no such image")
     observed = dataclasses.replace(cluster.snapshot(), pods=(stuck,))
     assert stuck_pods(observed) == ()
-    cluster.do(CloseEpoch(2, "aborted"))
+    cluster.do(CloseEpoch(epoch=2, outcome="aborted"))
     observed = dataclasses.replace(cluster.snapshot(), pods=(stuck,))
     assert [action.name for action in stuck_pods(observed)] == ["tiny-b-0"]
 

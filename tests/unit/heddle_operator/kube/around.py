@@ -17,9 +17,9 @@ from tests.fakes.lists import relist
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
-NODES = Composition((Node("a", "demo-fast", 2),))
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=2),))
 PLAN = fake_plan(NODES, a_job().workload)
-ADOPT = AdoptPlan(1, PLAN, "start", NODES)
+ADOPT = AdoptPlan(epoch=1, plan=PLAN, reason="start", composition=NODES)
 TOKEN = "secret"
 
 
@@ -33,7 +33,7 @@ class Around:
             update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)}
         )
         self.server, self.api, self.cache, self.trigger = server, api, ObjectCache(), Trigger()
-        self.defaults = WorkerDefaults("heddle:1", {})
+        self.defaults = WorkerDefaults(image="heddle:1", template={})
         self.adapter = self.another(job)
 
     def another(self, job=None):

@@ -18,7 +18,7 @@ from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, TOKEN, ru
 
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
-EVIL = workers_to_json(WorkerDefaults("evil:1", {}), "another token")
+EVIL = workers_to_json(WorkerDefaults(image="evil:1", template={}), "another token")
 EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
@@ -115,9 +115,9 @@ def test_of_two_operators_the_second_to_write_a_record_looks_again(run):
         await around.adapter.apply(ADOPT)
         with pytest.raises(ClusterConflict):
             await late.apply(ADOPT)
-        await around.adapter.apply(CloseEpoch(1, "live"))
+        await around.adapter.apply(CloseEpoch(epoch=1, outcome="live"))
         with pytest.raises(ClusterConflict):
-            await late.apply(CloseEpoch(1, "aborted"))
+            await late.apply(CloseEpoch(epoch=1, outcome="aborted"))
         assert [r.outcome for r in (await around.observe()).epochs] == ["live"]
 
     run(test)
@@ -153,7 +153,9 @@ def test_a_pod_is_asked_to_go_once_while_it_terminates(run):
 def test_only_the_record_that_was_seen_is_pruned(run):
     async def test(around, server):
         for epoch in (1, 2):
-            await around.adapter.apply(AdoptPlan(epoch, PLAN, "start", NODES))
+            await around.adapter.apply(
+                AdoptPlan(epoch=epoch, plan=PLAN, reason="start", composition=NODES)
+            )
         path = f"{NS}/configmaps/tiny-epoch-1"
         other = {**server.objects[path]["metadata"], "uid": "of-a-successor"}
         await server.put(path, {**server.objects[path], "metadata": other})
@@ -168,7 +170,7 @@ def test_a_quota_of_cpu_limits_the_gpus_that_ask_for_some(run):
         await around.node("a")
         quota = {"status": {"hard": {"requests.cpu": "8"}, "used": {}}}
         await server.put(f"{NS}/resourcequotas/team", quota)
-        around.defaults = WorkerDefaults("heddle:1", {}, per_gpu={"cpu": "8"})
+        around.defaults = WorkerDefaults(image="heddle:1", template={}, per_gpu={"cpu": "8"})
         around.adapter = around.another(around.adapter.job)
         assert (await around.observe()).headroom.gpus == 1
 
@@ -288,20 +290,25 @@ def test_a_job_goes_on_with_the_image_and_template_that_it_started_with(run):
     async def test(around, server):
         await around.node(gpus=2)
         await around.adapter.apply(ADOPT)
-        await around.adapter.apply(CloseEpoch(1, "live", ""))
-        newer = WorkerDefaults("heddle:2", {"spec": {"priorityClassName": "new"}})
+        await around.adapter.apply(CloseEpoch(epoch=1, outcome="live", message=""))
+        newer = WorkerDefaults(image="heddle:2", template={"spec": {"priorityClassName": "new"}})
         upgraded = KubeCluster(
-            *(around.adapter.job, around.api, around.cache, newer, ("demo-fast",), around.trigger),
+            around.adapter.job,
+            around.api,
+            around.cache,
+            newer,
+            ("demo-fast",),
+            around.trigger,
             TOKEN,
         )
         await upgraded.apply(POD)
-        await upgraded.apply(AdoptPlan(2, PLAN, "join", NODES))
+        await upgraded.apply(AdoptPlan(epoch=2, plan=PLAN, reason="join", composition=NODES))
         await upgraded.apply(CreatePod("tiny-a-1", "a", 1, 1))
         for name in ("tiny-a-0", "tiny-a-1"):
             spec = server.objects[f"{NS}/pods/{name}"]["spec"]
             assert spec["containers"][0]["image"] == "heddle:1"
             assert "priorityClassName" not in spec
-        await upgraded.apply(AdoptPlan(3, PLAN, "start", NODES))
+        await upgraded.apply(AdoptPlan(epoch=3, plan=PLAN, reason="start", composition=NODES))
         await upgraded.apply(CreatePod("tiny-a-2", "a", 2, 1))
         spec = server.objects[f"{NS}/pods/tiny-a-2"]["spec"]
         assert (spec["containers"][0]["image"], spec["priorityClassName"]) == ("heddle:2", "new")

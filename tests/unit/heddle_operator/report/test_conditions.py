@@ -76,13 +76,15 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
         found = conditions_of(view_of(operator.job, observed, 0.0), decision, None, Drain())
         return with_times(found, {"conditions": before}, 4, now)
 
-    trains = Decision((), "Running", "epoch 1 is live")
+    trains = Decision(actions=(), phase="Running", message="epoch 1 is live")
     first = rows([], "T1", trains)
     assert rows(first, "T2", trains) == first
     assert {row["observedGeneration"] for row in first} == {4}
     ended = {
         row["type"]: row["lastTransitionTime"]
-        for row in rows(first, "T3", Decision((), "Complete", "all steps are trained"))
+        for row in rows(
+            first, "T3", Decision(actions=(), phase="Complete", message="all steps are trained")
+        )
     }
     assert (ended["Complete"], ended["Running"], ended["Accepted"]) == ("T3", "T3", "T1")
 
@@ -143,7 +145,7 @@ def test_a_blocked_drain_is_a_condition_of_its_own():
 def test_of_an_ended_job_only_its_end_holds(phase):
     operator = running("a", minHolders=2)
     reason = "StateLost" if phase == "Failed" else None
-    decision = Decision((), phase, "x", reason=reason)
+    decision = Decision(actions=(), phase=phase, message="x", reason=reason)
     found = conditions(operator, HolderCount(1, 1), Drain(blocked="x"), decision)
     holding = {kind for kind, (holds, _, _) in found.items() if holds}
     assert holding - {"Ready"} == {"Accepted", "Planned", phase}
@@ -185,7 +187,7 @@ def test_skipped_steps_are_counted_and_the_newest_is_told():
 @pytest.mark.parametrize("reason", ["StateLost", "Diverged", "DeterministicError"])
 def test_a_failed_job_says_in_one_word_why(reason):
     operator = running("a")
-    decision = Decision((), "Failed", "because", reason=reason)
+    decision = Decision(actions=(), phase="Failed", message="because", reason=reason)
     found = conditions(operator, decision=decision)
     assert found["Failed"] == (True, reason, "because")
     assert found["Diverged"][0] == (reason == "Diverged")
@@ -193,7 +195,9 @@ def test_a_failed_job_says_in_one_word_why(reason):
 
 def test_who_is_waited_for_and_what_cannot_be_written_degrade_the_job():
     operator = running("a", "b")
-    slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
+    slow = Decision(
+        actions=(), phase="Running", message="", slow="epoch 1 waits for the rank on GPU 0 of b"
+    )
     assert conditions(operator, decision=slow)["Degraded"] == (True, "SlowRanks", slow.slow)
     values = {"phase": "saving", "error_kind": "output", "error": "No space left on device"}
     operator.cluster.agents["tiny-a-0"].change(0, **values)

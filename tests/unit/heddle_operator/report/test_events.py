@@ -47,7 +47,11 @@ def told(operator, drain=IDLE, **changes):
     ],
 )
 def test_every_outcome_of_an_epoch_is_told_with_its_reason(outcome, reason):
-    decision = Decision((CloseEpoch(3, outcome, "because"),), "Running", "")
+    decision = Decision(
+        actions=(CloseEpoch(epoch=3, outcome=outcome, message="because"),),
+        phase="Running",
+        message="",
+    )
     (event,) = events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())
     assert (event.reason, event.message) == (reason, f"epoch 3 is {outcome}: because")
 
@@ -138,7 +142,9 @@ def test_a_record_that_the_cluster_refuses_is_told():
 
 def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged():
     operator = running("a", "b")
-    slow = Decision((), "Running", "", slow="epoch 1 waits for the rank on GPU 0 of b")
+    slow = Decision(
+        actions=(), phase="Running", message="", slow="epoch 1 waits for the rank on GPU 0 of b"
+    )
     (event,) = events_of(view_of(operator.job, operator.cluster.snapshot(), 0.0), slow, IDLE)
     assert (event.reason, event.message) == ("SlowRanks", slow.slow)
     steps = tuple(
@@ -153,9 +159,13 @@ def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged()
 
 def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
     failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
-    closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
+    closing = CloseEpoch(
+        epoch=3, outcome="aborted", message=failure.sentence, failures=(), start_failures=(failure,)
+    )
     events = events_of(
-        view_of(a_job(), Observed(), 0.0), Decision((closing,), "Running", ""), Drain()
+        view_of(a_job(), Observed(), 0.0),
+        Decision(actions=(closing,), phase="Running", message=""),
+        Drain(),
     )
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
     assert events[1].related == RelatedObject("Node", "b")
@@ -164,8 +174,12 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
 
 def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
     failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
-    closing = CloseEpoch(3, "aborted", failure.sentence, (), (failure,))
+    closing = CloseEpoch(
+        epoch=3, outcome="aborted", message=failure.sentence, failures=(), start_failures=(failure,)
+    )
     events = events_of(
-        view_of(a_job(), Observed(), 0.0), Decision((closing,), "Running", ""), Drain()
+        view_of(a_job(), Observed(), 0.0),
+        Decision(actions=(closing,), phase="Running", message=""),
+        Drain(),
     )
     assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"

@@ -57,7 +57,7 @@ def test_holders_are_counted_by_piece_and_node():
 
 @pytest.mark.parametrize("before", [{}, {"progress": {"step": 7, "steps": 9}}])
 def test_progress_is_kept_while_nobody_can_be_asked(before):
-    decision = Decision((), "Recovering", "waiting")
+    decision = Decision(actions=(), phase="Recovering", message="waiting")
     found = status_of(view_of(a_job(), Observed(), 0.0), decision, None, Drain(), before, "T")
     assert found["progress"]["step"] == before.get("progress", {"step": 0})["step"]
 
@@ -141,7 +141,7 @@ def test_the_throughput_is_predicted_by_the_newest_speeds():
     replies = operator.cluster.snapshot().replies
     before = status(operator)["plan"]["predictedSamplesPerSecond"]
     key = PlanKey("corrected nodes", operator.cluster.records.all[-1].plan.digest)
-    kept = PlanReply(None, current_samples_s=before / 2)
+    kept = PlanReply(plan=None, current_samples_s=before / 2)
     found = status(operator, replies={**replies, key: kept})["plan"]
     assert found["predictedSamplesPerSecond"] == pytest.approx(before / 2)
     assert "predictedMemoryBytes" in found

@@ -12,7 +12,7 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import Report, SwitchRecord
 
-NODES = Composition((Node("a", "demo-fast", 1),))
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
 LAPS = {"drain": 10.1, "transfer": 10.3, "verify": 10.4, "vote": 10.5, "flip": 10.8}
 
@@ -32,10 +32,20 @@ def changes(*switches, reason="join", adopted_s=0.0, closed_s=None, epochs=(2,))
         switches=switches,
     )  # fmt: skip
     records = tuple(
-        EpochRecord(epoch, PLAN, reason, NODES, adopted_s, outcome="live", closed_s=closed_s)
+        EpochRecord(
+            epoch=epoch,
+            plan=PLAN,
+            reason=reason,
+            composition=NODES,
+            adopted_s=adopted_s,
+            outcome="live",
+            closed_s=closed_s,
+        )
         for epoch in epochs
     )
-    return reconfigurations(Observed(epochs=records, agents={"p": AgentView("p", report)}))
+    return reconfigurations(
+        Observed(epochs=records, agents={"p": AgentView(pod="p", report=report)})
+    )
 
 
 def test_the_parts_are_the_distances_between_laps_and_sum_to_the_stall():

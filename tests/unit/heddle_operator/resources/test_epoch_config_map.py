@@ -25,9 +25,16 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import Member, Resume
 
-NODES = Composition((Node("a", "demo-fast", 1, "rack-1", 0.8), Node("b", "demo-fast", 2)))
+NODES = Composition(
+    (
+        Node(name="a", gpu_type="demo-fast", gpus=1, link_domain="rack-1", speed_factor=0.8),
+        Node(name="b", gpu_type="demo-fast", gpus=2),
+    )
+)
 JOB = a_job()
-OPEN = EpochRecord(7, fake_plan(NODES, JOB.workload), "loss", NODES, 10.25)
+OPEN = EpochRecord(
+    epoch=7, plan=fake_plan(NODES, JOB.workload), reason="loss", composition=NODES, adopted_s=10.25
+)
 SEAL = Seal(
     (Member(pod="p", slot=0, node="a", gpu=0, rank=None, holds=6, also_holds=5),),
     "10.0.0.1:77",

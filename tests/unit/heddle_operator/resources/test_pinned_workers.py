@@ -13,9 +13,15 @@ from heddle_operator.resources.pods import WorkerDefaults
 ROOTED = {"spec": {"volumes": [{"name": "host", "hostPath": {"path": "/"}}]}}
 BASE = {"spec": {"containers": [{"name": "worker", "command": ["heddle"]}]}}
 OLD = WorkerDefaults(
-    "heddle:1", ROOTED, "text", BASE, frozenset({"hostIPC"}), {"cpu": "4"}, shm_per_gpu="1Gi"
+    image="heddle:1",
+    template=ROOTED,
+    log_format="text",
+    base=BASE,
+    allow=frozenset({"hostIPC"}),
+    per_gpu={"cpu": "4"},
+    shm_per_gpu="1Gi",
 )
-NEW = WorkerDefaults("heddle:2", {}, "json", {}, frozenset())
+NEW = WorkerDefaults(image="heddle:2", template={}, log_format="json", base={}, allow=frozenset())
 PINNED = workers_to_json(OLD, "secret")
 
 

@@ -18,7 +18,7 @@ from heddle_operator.state.actions import CreatePod
 from tests.unit.heddle_operator.resources.jobs import a_job
 
 ACTION = CreatePod("tiny-n1-0", "n1", 0, 2)
-DEFAULTS = WorkerDefaults("heddle:1", {})
+DEFAULTS = WorkerDefaults(image="heddle:1", template={})
 
 
 def a_pod(template=None, defaults=DEFAULTS, **data):
@@ -133,16 +133,16 @@ def test_the_administrators_template_trumps_the_job_which_trumps_the_defaults():
         "metadata": {"labels": {"ruled": "job", "default": "job"}},
         "spec": {"nodeSelector": {"ruled": "job", "default": "job"}},
     }
-    pod = a_pod(asked, WorkerDefaults("heddle:1", ruled, base=default))
+    pod = a_pod(asked, WorkerDefaults(image="heddle:1", template=ruled, base=default))
     for found in (pod["metadata"]["labels"], pod["spec"]["nodeSelector"]):
         assert (found["ruled"], found["default"]) == ("admin", "job")
-    pod = a_pod({}, WorkerDefaults("heddle:1", ruled, base=default))
+    pod = a_pod({}, WorkerDefaults(image="heddle:1", template=ruled, base=default))
     assert pod["spec"]["nodeSelector"] == {"ruled": "admin", "default": "admin"}
 
 
 def test_probes_of_the_worker_are_not_those_of_the_container_that_makes_its_data():
     probed = {"name": "worker", "livenessProbe": {"httpGet": {"path": "/", "port": 1}}}
-    defaults = WorkerDefaults("heddle:1", {"spec": {"containers": [probed]}})
+    defaults = WorkerDefaults(image="heddle:1", template={"spec": {"containers": [probed]}})
     (data,) = a_pod(defaults=defaults)["spec"]["initContainers"]
     assert "livenessProbe" not in data
 

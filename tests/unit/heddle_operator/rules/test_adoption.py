@@ -104,7 +104,7 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a"))
     (request,) = operator.reconcile().actions
-    reply = PlanReply(None, problem="memory binds")
+    reply = PlanReply(plan=None, problem="memory binds")
     observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     decision = decide(view_of(job, observed, operator.cluster.now))
     assert decision.message == "there is no plan: memory binds"
@@ -115,7 +115,7 @@ def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_t
     job = a_job(minGPUs=1, maxGPUs=1)
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
     (request,) = operator.reconcile().actions
-    reply = PlanReply(None, problem="memory binds", gpus=1)
+    reply = PlanReply(plan=None, problem="memory binds", gpus=1)
     seen = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
     dealt = replace(seen, allowed={}, dealt=(("team/other", 2),))
     reasons = {decide(view_of(job, each, operator.cluster.now)).message for each in (seen, dealt)}

@@ -24,14 +24,27 @@ from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
-LIVE = fake_plan(Composition((Node("z", "demo-fast", 1),)), a_job().workload)
+LIVE = fake_plan(Composition((Node(name="z", gpu_type="demo-fast", gpus=1),)), a_job().workload)
 
 
 def on(plan):
     """Where a job stands that trains with this plan; with None, one that does not train yet."""
-    composition = Composition((Node("z", "demo-fast", 1),))
-    live = EpochRecord(1, plan, "start", composition, 0.0, outcome="live") if plan else None
-    return Situation(live, None, (), (), (), bool(plan))
+    composition = Composition((Node(name="z", gpu_type="demo-fast", gpus=1),))
+    live = (
+        EpochRecord(
+            epoch=1,
+            plan=plan,
+            reason="start",
+            composition=composition,
+            adopted_s=0.0,
+            outcome="live",
+        )
+        if plan
+        else None
+    )
+    return Situation(
+        live=live, pending=None, holders=(), lost=(), doubtful=(), ever_live=bool(plan)
+    )
 
 
 def usable(nodes, live=None, now=100.0, **elastic):
@@ -43,15 +56,23 @@ def usable(nodes, live=None, now=100.0, **elastic):
 
 
 def test_a_node_with_a_notice_is_not_used():
-    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-fast", 1, leaving_at_s=130)]
+    nodes = [
+        ObservedNode(name="a", gpu_type="demo-fast", gpus=1),
+        ObservedNode(name="b", gpu_type="demo-fast", gpus=1, leaving_at_s=130),
+    ]
     assert usable(nodes) == {"a": 1}
 
 
 @pytest.mark.parametrize(("deleting", "expected"), [(False, {"a": 2, "b": 1}), (True, {"b": 1})])
 def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting, expected):
     observed = Observed(
-        nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1)),
-        pods=(ObservedPod("p", "a", 0, 2, "running", deleting=deleting),),
+        nodes=(
+            ObservedNode(name="a", gpu_type="demo-fast", gpus=2),
+            ObservedNode(name="b", gpu_type="demo-fast", gpus=1),
+        ),
+        pods=(
+            ObservedPod(name="p", node="a", ordinal=0, gpus=2, phase="running", deleting=deleting),
+        ),
         unusable=(("a", "is cordoned"),),
     )
     found = usable_nodes(view_of(a_job(), observed, 100.0, situation=on(None)), frozenset())
@@ -59,7 +80,10 @@ def test_a_cordoned_node_has_only_the_gpus_of_the_pods_that_stay_there(deleting,
 
 
 def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
-    nodes = [ObservedNode(name, "demo-fast", 1, joined_at_s=98.0) for name in ("a", "z")]
+    nodes = [
+        ObservedNode(name=name, gpu_type="demo-fast", gpus=1, joined_at_s=98.0)
+        for name in ("a", "z")
+    ]
     assert usable(nodes, LIVE, joinDebounceSeconds=5) == {"z": 1}
     assert usable(nodes, LIVE, now=103.0, joinDebounceSeconds=5) == {"a": 1, "z": 1}
     job = a_job(joinDebounceSeconds=5)
@@ -68,25 +92,33 @@ def test_a_node_is_used_once_it_was_stable_for_the_debounce_unless_it_trains():
 
 
 def test_types_that_the_job_does_not_allow_are_left_out():
-    nodes = [ObservedNode("a", "demo-fast", 1), ObservedNode("b", "demo-slow", 1)]
+    nodes = [
+        ObservedNode(name="a", gpu_type="demo-fast", gpus=1),
+        ObservedNode(name="b", gpu_type="demo-slow", gpus=1),
+    ]
     assert usable(nodes, gpuTypes={"allow": ["demo-slow"]}) == {"b": 1}
 
 
 def test_max_gpus_hides_no_node_from_the_search():
-    nodes = [ObservedNode("a", "demo-fast", 4), ObservedNode("z", "demo-fast", 2)]
+    nodes = [
+        ObservedNode(name="a", gpu_type="demo-fast", gpus=4),
+        ObservedNode(name="z", gpu_type="demo-fast", gpus=2),
+    ]
     assert usable(nodes, LIVE, maxGPUs=3) == {"a": 4, "z": 2}
 
 
 def test_a_pod_that_gets_its_notice_makes_its_node_leave_only_if_it_trains():
-    pod = ObservedPod("p", "a", 0, 1, "running", deleting=True)
-    observed = Observed(nodes=(ObservedNode("a", "demo-fast", 1),), pods=(pod,))
+    pod = ObservedPod(name="p", node="a", ordinal=0, gpus=1, phase="running", deleting=True)
+    observed = Observed(nodes=(ObservedNode(name="a", gpu_type="demo-fast", gpus=1),), pods=(pod,))
     assert leaving_nodes(observed, {"p"}) == {"a"}
     assert leaving_nodes(observed) == frozenset()
 
 
 @pytest.mark.parametrize(("stated", "measured", "planned"), [(1, 0.5, 0.5), (0.8, 0.5, 0.4)])
 def test_a_plan_counts_on_the_speed_that_is_stated_and_measured(stated, measured, planned):
-    node = ObservedNode("a", "demo-fast", 1, speed_factor=stated, measured_speed=measured)
+    node = ObservedNode(
+        name="a", gpu_type="demo-fast", gpus=1, speed_factor=stated, measured_speed=measured
+    )
     found = usable_nodes(
         view_of(a_job(), Observed(nodes=(node,)), 100.0, situation=on(None)), frozenset()
     )
@@ -119,7 +151,7 @@ def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suff
     observed, live, left = beside_a_cold_node
     assert ready_nodes(a_job(minGPUs=2), observed, live, left) == left
     key = RequestPlan(left.without({"c"}), live).key
-    no_plan = PlanReply(None, problem="memory binds")
+    no_plan = PlanReply(plan=None, problem="memory binds")
     observed = dataclasses.replace(observed, replies={**observed.replies, key: no_plan})
     assert ready_nodes(a_job(), observed, live, left) == left
 
@@ -136,8 +168,8 @@ def test_who_must_leave_waits_for_pods_to_start_where_the_ready_ones_do_not_suff
     ],
 )
 def test_quotas_limit_what_further_pods_may_have(headroom, live, expected):
-    nodes = tuple(ObservedNode(name, "demo-fast", 2) for name in "abz")
-    pods = (ObservedPod("p", "z", 0, 1, "running"),) if live else ()
+    nodes = tuple(ObservedNode(name=name, gpu_type="demo-fast", gpus=2) for name in "abz")
+    pods = (ObservedPod(name="p", node="z", ordinal=0, gpus=1, phase="running"),) if live else ()
     observed = Observed(nodes=nodes, pods=pods, headroom=headroom)
     found = usable_nodes(view_of(a_job(), observed, 100.0, situation=on(live)), frozenset())
     assert {node.name: node.gpus for node in found.nodes if node.name in expected} == expected
@@ -157,7 +189,9 @@ def test_where_money_decides_a_node_costs_what_its_gpus_for_the_job_do(
     objective, own, prices, expected
 ):
     job = HeddleJob.model_validate(heddle_job("tiny", planner={"objective": objective}))
-    observed = Observed(nodes=(ObservedNode("a", "demo-fast", 4, gpu_price=own),))
+    observed = Observed(
+        nodes=(ObservedNode(name="a", gpu_type="demo-fast", gpus=4, gpu_price=own),)
+    )
     view = view_of(job, observed, 100.0, settings=Settings(prices=prices))
     (node,) = usable_nodes(view, frozenset()).nodes
     assert node.price == expected

@@ -12,14 +12,23 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import MODEL, fake_plan
 from worker.contract import RankReport
 
-PODS = tuple(ObservedPod(f"tiny-{n}-0", n, 0, 1, "running") for n in "ab")
+PODS = tuple(
+    ObservedPod(name=f"tiny-{n}-0", node=n, ordinal=0, gpus=1, phase="running") for n in "ab"
+)
 
 
 def record(epoch, names):
-    nodes = Composition(tuple(Node(name, "demo-fast", 1) for name in names))
+    nodes = Composition(tuple(Node(name=name, gpu_type="demo-fast", gpus=1) for name in names))
     plan = fake_plan(nodes, a_job().workload, as_pipeline=True)
     members = members_of(plan, Observed(pods=PODS), ())
-    return EpochRecord(epoch, plan, "join", nodes, 0.0, Seal(members, "s:1", None, 0.0))
+    return EpochRecord(
+        epoch=epoch,
+        plan=plan,
+        reason="join",
+        composition=nodes,
+        adopted_s=0.0,
+        seal=Seal(members, "s:1", None, 0.0),
+    )
 
 
 OBSERVED = Observed(pods=PODS, epochs=(record(1, "ab"), record(2, "b")))

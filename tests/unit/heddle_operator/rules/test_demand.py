@@ -19,8 +19,11 @@ from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 
 SEEN = Observed(
-    nodes=(ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 0, lent=4)),
-    pods=(ObservedPod("p", "a", 0, 1, "running"),),
+    nodes=(
+        ObservedNode(name="a", gpu_type="demo-fast", gpus=2),
+        ObservedNode(name="b", gpu_type="demo-fast", gpus=0, lent=4),
+    ),
+    pods=(ObservedPod(name="p", node="a", ordinal=0, gpus=1, phase="running"),),
     unusable=(("b", "has no free GPU"),),
     priority=7,
 )
@@ -33,9 +36,17 @@ def demand(seen=SEEN, **elastic):
 
 
 def record(gpus, epoch=1, step_s=1.0, outcome="live"):
-    nodes = Composition((Node("a", "demo-fast", gpus),))
+    nodes = Composition((Node(name="a", gpu_type="demo-fast", gpus=gpus),))
     plan = fake_plan(nodes, a_job().workload)
-    return EpochRecord(epoch, plan, "start", nodes, 0.0, outcome=outcome, step_s=step_s)
+    return EpochRecord(
+        epoch=epoch,
+        plan=plan,
+        reason="start",
+        composition=nodes,
+        adopted_s=0.0,
+        outcome=outcome,
+        step_s=step_s,
+    )
 
 
 def test_what_other_jobs_hold_could_be_its_own():
@@ -69,9 +80,9 @@ def test_a_job_that_trains_takes_no_more_by_itself_unless_its_mode_is_auto():
 
 def test_gpus_that_have_no_plan_are_not_enough():
     key = PlanKey("some nodes", "")
-    assert demand(replace(SEEN, replies={key: PlanReply(None, gpus=3)})).least == 4
-    assert demand(replace(SEEN, replies={key: PlanReply(None, problem="killed")})).least == 1
-    trains = replace(SEEN, epochs=(record(2),), replies={key: PlanReply(None, gpus=3)})
+    assert demand(replace(SEEN, replies={key: PlanReply(plan=None, gpus=3)})).least == 4
+    assert demand(replace(SEEN, replies={key: PlanReply(plan=None, problem="killed")})).least == 1
+    trains = replace(SEEN, epochs=(record(2),), replies={key: PlanReply(plan=None, gpus=3)})
     assert demand(trains).least == 2
 
 
@@ -102,7 +113,12 @@ def test_the_weight_is_the_elasticity_of_the_throughput(steps, weight):
 
 
 MIXED = replace(
-    SEEN, nodes=(*SEEN.nodes, ObservedNode("c", "demo-slow", 4), ObservedNode("d", "demo-slow", 2))
+    SEEN,
+    nodes=(
+        *SEEN.nodes,
+        ObservedNode(name="c", gpu_type="demo-slow", gpus=4),
+        ObservedNode(name="d", gpu_type="demo-slow", gpus=2),
+    ),
 )
 SIZES = (("demo-fast", (4, 2)), ("demo-slow", (4, 2)))
 

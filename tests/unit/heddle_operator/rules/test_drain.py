@@ -77,7 +77,7 @@ def test_nodes_that_are_cordoned_together_are_left_together():
 
 def test_a_model_that_fits_no_smaller_cluster_blocks_a_drain():
     operator = cordoned("b")
-    too_large = {key: PlanReply(None, problem="too large") for key in operator.cluster.replies}
+    too_large = {key: PlanReply(plan=None, problem="too large") for key in operator.cluster.replies}
     assert drain(operator, replies=too_large).blocked == (
         "a drain of node b has to wait: there is no plan for the 1 GPU that would be left: "
         "too large"
@@ -126,7 +126,7 @@ def test_nothing_is_asked_ahead_while_no_plan_trains(state):
 
 def test_idle_pods_of_a_cordoned_node_may_go_without_asking_anybody():
     operator = running("a", maxGPUs=1)
-    idle = ObservedPod("tiny-b-0", "b", 0, 1, "running")
+    idle = ObservedPod(name="tiny-b-0", node="b", ordinal=0, gpus=1, phase="running")
     operator.cluster.add_node("b")
     operator.cluster.cordon("b")
     pods = (*operator.cluster.snapshot().pods, idle)

@@ -16,7 +16,7 @@ from tests.fakes.planner import fake_plan
 
 JOB = a_job()
 TICK_S = 0.5
-NODES = Composition(tuple(Node(name, "demo-fast", 2) for name in "abc"))
+NODES = Composition(tuple(Node(name=name, gpu_type="demo-fast", gpus=2) for name in "abc"))
 
 
 def test_what_is_dropped_is_made_up_for_by_the_others():
@@ -29,7 +29,7 @@ def test_what_is_dropped_is_made_up_for_by_the_others():
 
 
 def test_replicas_of_one_template_are_renumbered():
-    stage = Stage("demo-fast", 1, 6)
+    stage = Stage(gpu_type="demo-fast", tp=1, layers=6)
     plan = Plan(
         (FilledTemplate((stage,), 2, (5, 5, 6)),),
         tuple(PlacedStage(0, r, 0, node, (0,)) for r, node in enumerate("abc")),
@@ -46,7 +46,7 @@ def test_a_plan_whose_every_replica_is_hit_has_none_left(nodes):
 
 
 def test_samples_that_no_micro_batch_can_take_are_no_plan():
-    stage = Stage("demo-fast", 1, 6)
+    stage = Stage(gpu_type="demo-fast", tp=1, layers=6)
     templates = (FilledTemplate((stage,), 1, (1,)), FilledTemplate((stage,), 31, (1,)))
     placement = (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(1, 0, 0, "b", (0,)))
     assert without_replicas(Plan(templates, placement), {"a"}, JOB.workload) is None

@@ -22,14 +22,20 @@ from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 from worker.contract import Resume
 
-ONE = Composition((Node("a", "demo-fast", 1),))
-TWO = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+ONE = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
+TWO = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
 OLD = fake_plan(ONE, a_job().workload)
 NEW = fake_plan(TWO, a_job().workload)
 
 
 def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
-    reply = PlanReply(plan, 100.0 * (1 + gain), current_samples_s=100.0 if fits else None)
+    reply = PlanReply(
+        plan=plan,
+        throughput_samples_s=100.0 * (1 + gain),
+        current_samples_s=100.0 if fits else None,
+    )
     return judge(reply, current, forced, Elastic(), change_s, stall_s)
 
 
@@ -62,7 +68,11 @@ def test_a_plan_is_adopted_only_if_it_is_forced_or_pays(case, adopts, words):
 )
 def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopts):
     reply = PlanReply(
-        NEW, 90.0, current_samples_s=100.0, holders_min=will_hold, current_holders=held
+        plan=NEW,
+        throughput_samples_s=90.0,
+        current_samples_s=100.0,
+        holders_min=will_hold,
+        current_holders=held,
     )
     found = judge(reply, OLD, "", a_job(minHolders=2).spec.elastic, 600.0, 1.0)
     assert (found.adopts, found.is_safer) == (adopts, adopts)
@@ -74,7 +84,15 @@ def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopt
 
 
 def record(epoch, outcome, closed_s):
-    return EpochRecord(epoch, OLD, "join", ONE, 0.0, outcome=outcome, closed_s=closed_s)
+    return EpochRecord(
+        epoch=epoch,
+        plan=OLD,
+        reason="join",
+        composition=ONE,
+        adopted_s=0.0,
+        outcome=outcome,
+        closed_s=closed_s,
+    )
 
 
 def test_the_expected_change_is_the_jobs_own_once_it_has_seen_three():
@@ -137,7 +155,7 @@ def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
 
 
 def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for():
-    reply = PlanReply(NEW, 100.0, current_samples_s=100.0)
+    reply = PlanReply(plan=NEW, throughput_samples_s=100.0, current_samples_s=100.0)
     kept = judge(reply, OLD, "", Elastic(minGainPercent=0), 600.0, 1.0)
     assert (kept.adopts, kept.pays_from_change_s) == (False, None)
 
@@ -147,5 +165,11 @@ def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for(
     [(None, None, -0.5), (1.0, 4.0, 1.0), (0.0, 0.0, -0.5), (2.0, 1.0, -0.75)],
 )
 def test_where_money_decides_the_gain_is_of_samples_for_the_same_money(price, current_price, gain):
-    reply = PlanReply(NEW, 50.0, current_samples_s=100.0, price=price, current_price=current_price)
+    reply = PlanReply(
+        plan=NEW,
+        throughput_samples_s=50.0,
+        current_samples_s=100.0,
+        price=price,
+        current_price=current_price,
+    )
     assert reply.gain == pytest.approx(gain)

@@ -11,9 +11,19 @@ from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job, view_of
 from tests.fakes.planner import fake_plan
 
-NODES = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+NODES = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
 PLAN = fake_plan(NODES, a_job().workload)
-LOST = EpochRecord(1, PLAN, "start", NODES, 0.0, outcome="aborted", closed_s=100.0)
+LOST = EpochRecord(
+    epoch=1,
+    plan=PLAN,
+    reason="start",
+    composition=NODES,
+    adopted_s=0.0,
+    outcome="aborted",
+    closed_s=100.0,
+)
 FAILED = replace(LOST, start_failures=(StartFailure("a", "image", "no image", 1),))
 
 
@@ -44,7 +54,9 @@ def test_turns_spread_further_with_each_lost_race_up_to_a_limit():
 
 
 def test_who_has_all_pods_that_the_plan_needs_waits_no_longer():
-    pods = tuple(ObservedPod(f"p-{n}", n, 0, 1, "running") for n in "ab")
+    pods = tuple(
+        ObservedPod(name=f"p-{n}", node=n, ordinal=0, gpus=1, phase="running") for n in "ab"
+    )
     assert turn(a_job(), LOST, pods=pods) == 0.0
     assert turn(a_job(), LOST, pods=pods[:1]) > 0.0
 

@@ -11,7 +11,7 @@ from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from tests.fakes.operator import a_job
 
 NODES = Composition.from_text("demo-fast=1x4,demo-slow=1x4")
-POD = ObservedPod("p", "demo-fast-0", 0, 2, "running")
+POD = ObservedPod(name="p", node="demo-fast-0", ordinal=0, gpus=2, phase="running")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
 
-AB = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+AB = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
 
 
 def running(job, *nodes):

@@ -13,7 +13,9 @@ from heddle_operator.state.situation import situation
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
-BOTH = Composition((Node("a", "demo-fast", 1), Node("b", "demo-fast", 1)))
+BOTH = Composition(
+    (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
+)
 
 
 def halted(*nodes, attempts=0, as_pipeline=False):

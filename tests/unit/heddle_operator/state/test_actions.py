@@ -30,10 +30,16 @@ SEAL = Seal((), "10.0.0.1:5", None, 0.0)
     ("action", "words"),
     [
         (RequestPlan(TWO, None), "search a plan for 3 GPUs on 2 nodes"),
-        (AdoptPlan(3, PLAN, "join", TWO), f"adopt epoch 3 (join): {PLAN.templates[0]}"),
+        (
+            AdoptPlan(epoch=3, plan=PLAN, reason="join", composition=TWO),
+            f"adopt epoch 3 (join): {PLAN.templates[0]}",
+        ),
         (SealEpoch(3, SEAL), "seal epoch 3 with 0 members"),
-        (CloseEpoch(3, "live"), "epoch 3 is live"),
-        (CloseEpoch(3, "aborted", "a pod died"), "epoch 3 is aborted: a pod died"),
+        (CloseEpoch(epoch=3, outcome="live"), "epoch 3 is live"),
+        (
+            CloseEpoch(epoch=3, outcome="aborted", message="a pod died"),
+            "epoch 3 is aborted: a pod died",
+        ),
         (CreatePod("tiny-a-0", "a", 0, 2), "create pod tiny-a-0 with 2 GPUs"),
         (DeletePod("tiny-a-0", "it failed"), "delete pod tiny-a-0: it failed"),
         (EndPod("tiny-a-0"), "end pod tiny-a-0"),

@@ -14,8 +14,10 @@ from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
-NODES = Composition((Node("a", "demo-fast", 1),))
-ADOPT = AdoptPlan(1, fake_plan(NODES, a_job().workload), "start", NODES)
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
+ADOPT = AdoptPlan(
+    epoch=1, plan=fake_plan(NODES, a_job().workload), reason="start", composition=NODES
+)
 SEAL = SealEpoch(1, Seal((), "store:1", None, 0.0))
 
 
@@ -32,9 +34,9 @@ def records(*actions):
         ((ADOPT,), ADOPT),
         ((), SEAL),
         ((ADOPT, SEAL), SEAL),
-        ((ADOPT, CloseEpoch(1, "aborted")), SEAL),
-        ((ADOPT, CloseEpoch(1, "live")), CloseEpoch(1, "aborted")),
-        ((ADOPT, CloseEpoch(1, "complete")), CloseEpoch(1, "live")),
+        ((ADOPT, CloseEpoch(epoch=1, outcome="aborted")), SEAL),
+        ((ADOPT, CloseEpoch(epoch=1, outcome="live")), CloseEpoch(epoch=1, outcome="aborted")),
+        ((ADOPT, CloseEpoch(epoch=1, outcome="complete")), CloseEpoch(epoch=1, outcome="live")),
     ],
     ids=["adopt twice", "seal none", "seal twice", "seal aborted", "abort live", "live complete"],
 )
@@ -47,23 +49,30 @@ def test_a_write_that_contradicts_the_record_is_a_conflict(before, action):
 
 
 def test_an_epoch_number_is_never_used_again():
-    found = records(ADOPT, CloseEpoch(1, "aborted"))
+    found = records(ADOPT, CloseEpoch(epoch=1, outcome="aborted"))
     with pytest.raises(ClusterConflict, match="epoch 1 was adopted already"):
         found.write(ADOPT, 2.0)
 
 
 def test_ranks_that_hold_an_aborted_epoch_prove_it_live():
-    assert records(ADOPT, CloseEpoch(1, "aborted"), CloseEpoch(1, "live")).all[0].outcome == "live"
+    assert (
+        records(ADOPT, CloseEpoch(epoch=1, outcome="aborted"), CloseEpoch(epoch=1, outcome="live"))
+        .all[0]
+        .outcome
+        == "live"
+    )
 
 
 def test_closing_again_alike_keeps_the_first_time():
-    found = records(ADOPT, CloseEpoch(1, "live"))
-    found.write(CloseEpoch(1, "live"), 9.0)
+    found = records(ADOPT, CloseEpoch(epoch=1, outcome="live"))
+    found.write(CloseEpoch(epoch=1, outcome="live"), 9.0)
     assert found.all[0].closed_s == 1.0
 
 
 def test_the_newest_record_cannot_be_pruned_so_that_its_number_never_comes_again():
-    found = records(ADOPT, CloseEpoch(1, "aborted"), dataclasses.replace(ADOPT, epoch=2))
+    found = records(
+        ADOPT, CloseEpoch(epoch=1, outcome="aborted"), dataclasses.replace(ADOPT, epoch=2)
+    )
     with pytest.raises(ClusterConflict, match="epoch 2 is the newest"):
         found.prune(PruneEpoch(2))
     found.prune(PruneEpoch(1))

@@ -11,7 +11,7 @@ from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
-PLAN = fake_plan(Composition((Node("a", "demo-fast", 1),)), a_job().workload)
+PLAN = fake_plan(Composition((Node(name="a", gpu_type="demo-fast", gpus=1),)), a_job().workload)
 TEXT = json.dumps(PLAN.to_json())
 
 

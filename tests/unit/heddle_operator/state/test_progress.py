@@ -54,13 +54,13 @@ def seen(idle_s, step_s=None, **changes):
     [{"step": 1}, {"progress": 1}, {"part": "build"}, {"pending_epoch": 2}, {"phase": "switching"}],
 )
 def test_whatever_a_rank_gets_done_is_progress(change):
-    before = AgentView("p", a_report(a_rank()), progressed_s={0: 5.0})
+    before = AgentView(pod="p", report=a_report(a_rank()), progressed_s={0: 5.0})
     assert progress_times(before, a_report(a_rank()), 9.0) == {0: 5.0}
     assert progress_times(before, a_report(a_rank().model_copy(update=change)), 9.0) == {0: 9.0}
 
 
 def test_a_heartbeat_alone_is_no_progress():
-    before = AgentView("p", a_report(a_rank(beat_age_s=0.9)), progressed_s={0: 5.0})
+    before = AgentView(pod="p", report=a_report(a_rank(beat_age_s=0.9)), progressed_s={0: 5.0})
     assert progress_times(before, a_report(a_rank(waiting=True)), 9.0) == {0: 5.0}
 
 
@@ -108,7 +108,7 @@ def a_step(step, loss=1.0, norm=1.0):
 
 def test_steps_that_are_not_finite_are_kept_though_reports_tell_only_of_new_ones():
     first = a_report(steps=(a_step(1), a_step(2, loss=float("nan"))))
-    view = AgentView("p", first, not_finite=not_finite_steps(None, first))
+    view = AgentView(pod="p", report=first, not_finite=not_finite_steps(None, first))
     second = a_report(steps=(a_step(3, norm=float("inf")), a_step(4)))
     assert [record.step for record in not_finite_steps(view, second)] == [2, 3]
 

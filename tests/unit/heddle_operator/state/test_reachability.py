@@ -23,8 +23,8 @@ NOW = 1000.0
 
 
 def seen(since_s, phase="running", report=None, problem="", created_s=0.0, epochs=()):
-    pod = ObservedPod("p", "n", 0, 1, phase, created_s=created_s)
-    view = AgentView("p", report, since_s, problem=problem)
+    pod = ObservedPod(name="p", node="n", ordinal=0, gpus=1, phase=phase, created_s=created_s)
+    view = AgentView(pod="p", report=report, unreachable_since_s=since_s, problem=problem)
     return Observed(pods=(pod,), agents={"p": view}, epochs=epochs)
 
 

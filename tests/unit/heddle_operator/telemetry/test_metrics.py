@@ -13,8 +13,10 @@ from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
 
-NODES = Composition((Node("a", "demo-fast", 1),))
-ADOPT = AdoptPlan(2, fake_plan(NODES, a_job().workload), "join", NODES)
+NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
+ADOPT = AdoptPlan(
+    epoch=2, plan=fake_plan(NODES, a_job().workload), reason="join", composition=NODES
+)
 STATUS = {
     "epoch": 2, "activeGPUs": 4, "usableGPUs": 5, "grantedGPUs": 6,
     "progress": {"step": 7, "loss": 2.5}, "holders": {"minNodes": 1},
@@ -53,11 +55,14 @@ def value(metrics, name, **labels):
     ],
 )
 def test_the_numbers_of_the_status_are_series(name, wanted):
-    assert value(told(Decision((), "Running", "")), name) == wanted
+    assert value(told(Decision(actions=(), phase="Running", message="")), name) == wanted
 
 
 def test_a_job_has_one_phase_at_a_time():
-    metrics = told(Decision((), "Preparing", ""), Decision((), "Running", ""))
+    metrics = told(
+        Decision(actions=(), phase="Preparing", message=""),
+        Decision(actions=(), phase="Running", message=""),
+    )
     assert value(metrics, "heddle_job_phase", phase="Running") == 1
     assert value(metrics, "heddle_job_phase", phase="Preparing") is None
 
@@ -66,29 +71,29 @@ def test_a_job_has_one_phase_at_a_time():
     ("action", "reason"),
     [
         (ADOPT, "join"),
-        (CloseEpoch(2, "aborted"), "aborted"),
+        (CloseEpoch(epoch=2, outcome="aborted"), "aborted"),
         (RecordEvent("k", "PlanKept", "kept"), "kept"),
         (RecordEvent("k", "PlanRecommended", "do"), "recommended"),
     ],
 )
 def test_every_decision_about_a_plan_is_counted_by_its_reason(action, reason):
-    metrics = told(Decision((action,), "Running", ""))
+    metrics = told(Decision(actions=(action,), phase="Running", message=""))
     assert value(metrics, "heddle_decisions_total", reason=reason) == 1
 
 
 def test_a_decision_that_is_made_again_and_again_counts_once():
-    kept = Decision((RecordEvent("k", "PlanKept", "kept"),), "Running", "")
+    kept = Decision(actions=(RecordEvent("k", "PlanKept", "kept"),), phase="Running", message="")
     assert value(told(kept, kept, kept), "heddle_decisions_total", reason="kept") == 1
 
 
 def test_a_stall_is_observed_once_however_often_it_is_reported():
-    running = Decision((), "Running", "")
+    running = Decision(actions=(), phase="Running", message="")
     metrics = told(running, running)
     assert value(metrics, "heddle_reconfiguration_seconds_count") == 1
 
 
 def test_a_job_that_is_gone_leaves_no_series_behind():
-    metrics = told(Decision((ADOPT,), "Running", ""))
+    metrics = told(Decision(actions=(ADOPT,), phase="Running", message=""))
     assert lines(metrics)
     metrics.forget("ns", "tiny")
     metrics.forget("ns", "tiny")
@@ -101,14 +106,14 @@ def test_a_job_that_was_never_told_of_can_be_forgotten():
 
 def test_a_loss_that_is_not_finite_is_not_the_last_finite_one():
     odd = {**STATUS, "progress": {"step": 8, "loss": None}}
-    metrics = told(Decision((), "Running", ""))
-    metrics.take("ns", "tiny", odd, Decision((), "Running", ""))
+    metrics = told(Decision(actions=(), phase="Running", message=""))
+    metrics.take("ns", "tiny", odd, Decision(actions=(), phase="Running", message=""))
     assert math.isnan(value(metrics, "heddle_job_loss"))
 
 
 def test_years_of_decisions_are_counted_and_not_kept():
     events = [RecordEvent(f"kept-{number}", "PlanKept", "x") for number in range(5000)]
-    metrics = told(*(Decision((event,), "Running", "") for event in events))
+    metrics = told(*(Decision(actions=(event,), phase="Running", message="") for event in events))
     assert value(metrics, "heddle_decisions_total", reason="kept") == 5000
     assert len(metrics._seen["ns", "tiny"].counted) == 1024
     metrics.forget("ns", "tiny")
@@ -136,7 +141,7 @@ def test_the_version_and_the_commit_of_the_operator_are_a_series():
 
 
 def test_a_gpu_type_has_a_speed_as_long_as_it_differs_from_its_profile():
-    metrics, running = OperatorMetrics(), Decision((), "Running", "")
+    metrics, running = OperatorMetrics(), Decision(actions=(), phase="Running", message="")
     name, labels = "heddle_job_type_speed", {"gpu_type": "h100"}
     metrics.take("ns", "tiny", {**STATUS, "typeSpeeds": {"h100": 0.5}}, running)
     assert value(metrics, name, **labels) == 0.5

@@ -22,14 +22,19 @@ def test_text_names_types_nodes_and_sizes():
 
 
 def test_the_order_of_nodes_does_not_matter():
-    one, other = Node("a", "h100", 8), Node("b", "h100", 4)
+    one, other = Node(name="a", gpu_type="h100", gpus=8), Node(name="b", gpu_type="h100", gpus=4)
     assert Composition((one, other)) == Composition((other, one))
     assert Composition((one, other)).digest == Composition((other, one)).digest
     assert Composition((one,)).digest != Composition((other,)).digest
 
 
 def test_json_reads_back_to_an_equal_composition():
-    composition = Composition((Node("a", "h100", 8, "rack-1", 0.8), Node("b", "h100", 4)))
+    composition = Composition(
+        (
+            Node(name="a", gpu_type="h100", gpus=8, link_domain="rack-1", speed_factor=0.8),
+            Node(name="b", gpu_type="h100", gpus=4),
+        )
+    )
     assert Composition.from_json(composition.to_json()) == composition
 
 

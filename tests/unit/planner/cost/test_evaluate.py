@@ -18,7 +18,10 @@ BYTES = 1e6  # of a message
 
 
 def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
-    stages = (StageCost(1.0, 2.0, 0.0, 0.5), StageCost(2.0, 4.0, 0.5, 0.0))
+    stages = (
+        StageCost(forward_s=1.0, backward_s=2.0, to_previous_s=0.0, to_next_s=0.5),
+        StageCost(forward_s=2.0, backward_s=4.0, to_previous_s=0.5, to_next_s=0.0),
+    )
     assert [stage.time_s for stage in stages] == [4.0, 7.0]
     assert ReplicaCost(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
 
@@ -26,7 +29,9 @@ def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
     block = demo_profile().layer_cost("block", "demo-fast", 2, 4)
     head = demo_profile().layer_cost("head", "demo-fast", 2, 4)
-    work = stage_seconds(demo_profile(), MODEL, Stage("demo-fast", 2, 3), 4, range(4, 8))
+    work = stage_seconds(
+        demo_profile(), MODEL, Stage(gpu_type="demo-fast", tp=2, layers=3), 4, range(4, 8)
+    )
     expected_s = (
         3 * (block.forward_s + block.backward_s + block.tp_communication_s)
         + head.forward_s
@@ -126,7 +131,9 @@ def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():
             PlacedStage(0, index // 3, index % 3, name, (next(gpus[name]),))
             for index, name in enumerate(where)
         )
-        composition = Composition(tuple(Node(name, "demo-fast", 5) for name in names))
+        composition = Composition(
+            tuple(Node(name=name, gpu_type="demo-fast", gpus=5) for name in names)
+        )
         priced = cost_of(Plan((row,), placement), workload(8), composition, known)
         return priced.replicas[0].stages[1].to_next_s
 

@@ -16,7 +16,7 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.profiles.generator import generate
 
 MIXTRAL = find_model("mixtral-8x7b")
-WORKLOAD = Workload(MIXTRAL, 8, 2048, "fp16")
+WORKLOAD = Workload(model=MIXTRAL, global_batch=8, sequence_length=2048, precision="fp16")
 PROFILE = generate(MIXTRAL, 2048, "fp16", (HARDWARE["a6000"], HARDWARE["h100"]))
 
 
@@ -44,12 +44,14 @@ def test_a_run_inside_its_node_pays_no_network_for_its_sums():
 
 
 def plan_of(**tiling) -> Plan:
-    stages = (replace(Stage("h100", 4, 32), **tiling),)
+    stages = (replace(Stage(gpu_type="h100", tp=4, layers=32), **tiling),)
     placed = tuple(PlacedStage(0, r, 0, f"n{r}", (0, 1, 2, 3)) for r in range(2))
     return Plan((FilledTemplate(stages, 1, (4, 4)),), placed)
 
 
-NODES = Composition((Node("n0", "h100", 4), Node("n1", "h100", 4)))
+NODES = Composition(
+    (Node(name="n0", gpu_type="h100", gpus=4), Node(name="n1", gpu_type="h100", gpus=4))
+)
 
 
 def test_a_plan_with_a_tiling_is_priced_with_its_memory_and_its_sync():

@@ -82,7 +82,15 @@ def tiled(*rows: tuple[int, int, int, int]) -> tuple[float, ...]:
     """Seconds of (replicas, TP, EP, ETP) templates of one stage, each replica on a node."""
     model = EXPERTS.request.workload.model
     templates = tuple(
-        FilledTemplate((Stage("type-a", tp, model.layers, "none", ep, etp),), 1, (1,) * n)
+        FilledTemplate(
+            (
+                Stage(
+                    gpu_type="type-a", tp=tp, layers=model.layers, recompute="none", ep=ep, etp=etp
+                ),
+            ),
+            1,
+            (1,) * n,
+        )
         for n, tp, ep, etp in rows
     )
     where = tuple(

@@ -63,7 +63,7 @@ def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
     model = find_model("llama3-8b")
     for layers in (1, 2, 8):
         here = slot(gpu_type="h100", depth=4, index=1, micro_batch=1)
-        asked = Workload(model, 2048, 2048, precision)
+        asked = Workload(model=model, global_batch=2048, sequence_length=2048, precision=precision)
         memory = stage_memory(asked, find_profile(asked), here, layers)
         numel = layers * layer_numel(model, 1, 1)
         assert memory.transient == each * min(numel, DEEPSPEED_BUCKET)
@@ -75,7 +75,9 @@ def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
 )
 def test_the_worker_holds_fp32_gradients_in_every_precision_and_bounded_buffers(precision, each):
     model = find_model("llama3-8b")
-    asked = Workload(model, 2048, 2048, precision, memory="worker")
+    asked = Workload(
+        model=model, global_batch=2048, sequence_length=2048, precision=precision, memory="worker"
+    )
     profile = find_profile(asked)
     for index in range(4):
         here = slot(gpu_type="h100", depth=4, index=index, micro_batch=1)

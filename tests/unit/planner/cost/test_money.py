@@ -15,9 +15,9 @@ from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
 THREE = Composition(
     (
-        Node("a", "demo-fast", 4, price=8.0),
-        Node("b", "demo-fast", 2),
-        Node("c", "demo-slow", 2),
+        Node(name="a", gpu_type="demo-fast", gpus=4, price=8.0),
+        Node(name="b", gpu_type="demo-fast", gpus=2),
+        Node(name="c", gpu_type="demo-slow", gpus=2),
     )
 )
 

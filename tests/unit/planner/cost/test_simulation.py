@@ -17,16 +17,25 @@ def end_s(*stages: StageCost, micro_batches: int) -> float:
 
 
 def test_one_stage_takes_its_micro_batches_one_after_the_other():
-    assert end_s(StageCost(1.0, 2.0, 0.0, 0.0, 0), micro_batches=4) == 12.0
+    assert (
+        end_s(
+            StageCost(forward_s=1.0, backward_s=2.0, to_previous_s=0.0, to_next_s=0.0, memory=0),
+            micro_batches=4,
+        )
+        == 12.0
+    )
 
 
 def test_two_equal_stages_without_messages_take_m_plus_1_turns():
-    stage = StageCost(1.0, 1.0, 0.0, 0.0, 0)
+    stage = StageCost(forward_s=1.0, backward_s=1.0, to_previous_s=0.0, to_next_s=0.0, memory=0)
     assert end_s(stage, stage, micro_batches=4) == 10.0
 
 
 def test_a_message_keeps_both_ends_busy():
-    stages = (StageCost(1.0, 1.0, 0.0, 0.5, 0), StageCost(1.0, 1.0, 0.5, 0.0, 0))
+    stages = (
+        StageCost(forward_s=1.0, backward_s=1.0, to_previous_s=0.0, to_next_s=0.5, memory=0),
+        StageCost(forward_s=1.0, backward_s=1.0, to_previous_s=0.5, to_next_s=0.0, memory=0),
+    )
     # forward, message, forward and backward of the last, message, backward
     assert end_s(*stages, micro_batches=1) == 1.0 + 0.5 + 2.0 + 0.5 + 1.0
 
@@ -57,7 +66,12 @@ def deepspeed_order(micro_batches: int, depth: int, stage: int) -> list[str]:
 
 
 def order(micro_batches: int, depth: int, stage: int) -> list[tuple[str, int]]:
-    replica = ReplicaCost(0, 0, micro_batches, (StageCost(1.0, 2.0, 0.5, 0.5),) * depth)
+    replica = ReplicaCost(
+        0,
+        0,
+        micro_batches,
+        (StageCost(forward_s=1.0, backward_s=2.0, to_previous_s=0.5, to_next_s=0.5),) * depth,
+    )
     events = simulate_replica(replica)
     return [(event.operation, event.micro_batch) for event in events if event.stage == stage]
 

@@ -22,13 +22,16 @@ from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import LinkCost, Profile
 
-WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048)
+WORKLOAD = Workload(model=find_model("llama3-8b"), global_batch=512, sequence_length=2048)
 PROFILE = find_profile(WORKLOAD)
 RATE = PROFILE.between_nodes("h100").bandwidth_bytes_per_s
 
 
 def tables_of(*cards: float | None, profile: Profile = PROFILE):
-    rows = (Node(f"n{i}", "h100", 8, nic_bytes_per_s=card) for i, card in enumerate(cards))
+    rows = (
+        Node(name=f"n{i}", gpu_type="h100", gpus=8, nic_bytes_per_s=card)
+        for i, card in enumerate(cards)
+    )
     pricing = pricing_of(WORKLOAD, Composition(tuple(rows)), profile)
     assert pricing is not None
     return pricing
@@ -80,7 +83,7 @@ def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
     unplaced.number[0], unplaced.depth[0], unplaced.replicas[0] = 1, 4, 2
     unplaced.options[0, :4] = pricing.options.index(("h100", 4))
     unplaced.blocks[0, 0, :4] = 8
-    stages = (Stage("h100", 4, 8),) * 4
+    stages = (Stage(gpu_type="h100", tp=4, layers=8),) * 4
     placement = tuple(
         PlacedStage(0, r, s, f"n{s}", tuple(range(4 * r, 4 * r + 4)))
         for r in range(2)

@@ -19,7 +19,9 @@ SOME = 6  # of the plans found
 
 
 def asked(model: str) -> Workload:
-    return Workload(find_model(model), 512, 2048, "fp16")
+    return Workload(
+        model=find_model(model), global_batch=512, sequence_length=2048, precision="fp16"
+    )
 
 
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])

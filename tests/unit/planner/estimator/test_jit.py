@@ -118,7 +118,9 @@ def test_no_function_that_borrows_calls_one_that_gives_arrays_back():
 
 
 def test_a_search_lets_all_arrays_go():
-    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    workload = Workload(
+        model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+    )
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     assert pricing is not None
     kernel = Searcher(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)

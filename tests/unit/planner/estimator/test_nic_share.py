@@ -18,7 +18,7 @@ GPUS = 8
 
 @pytest.fixture(scope="module")
 def tables():
-    workload = Workload(find_model("llama3-8b"), 2048, 2048)
+    workload = Workload(model=find_model("llama3-8b"), global_batch=2048, sequence_length=2048)
     pricing = pricing_of(workload, Composition.from_text("h100=4x8"), find_profile(workload))
     assert pricing is not None
     assert pricing.tables.option_tp.tolist()[:2] == [1, 2]

@@ -46,13 +46,28 @@ EVEN = "h100=4x4"
 SMALL_SEEDS = (693, 7798, 8453, 8579, 9907, 10166, 10194, 10206)
 LARGE_SEEDS = (1827, 3817, 4098, 4529, 4655, 6421, 6429, 6452)
 CASES = (  # workload, composition, seeds of plans that fit and whose placement leaves no choice
-    (Workload(find_model("gpt-neo-2.7b"), 512, 2048, memory="worker"), ALONE, SMALL_SEEDS),
     (
-        Workload(find_model("qwen3-30b-a3b"), 512, 2048, zero=1),
+        Workload(
+            model=find_model("gpt-neo-2.7b"),
+            global_batch=512,
+            sequence_length=2048,
+            memory="worker",
+        ),
+        ALONE,
+        SMALL_SEEDS,
+    ),
+    (
+        Workload(model=find_model("qwen3-30b-a3b"), global_batch=512, sequence_length=2048, zero=1),
         "h100=16x1,a100-80=12x1",
         LARGE_SEEDS,
     ),
-    (Workload(find_model("llama3-8b"), 512, 2048, "fp16"), EVEN, ()),
+    (
+        Workload(
+            model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+        ),
+        EVEN,
+        (),
+    ),
 )
 WHOLE_NODES = ((8, 0, 2), (4, 0, 4), (4, 1, 2), (2, 1, 4))  # depth, log2 of TP, replicas
 INVERSE = "micro_batches_within"  # scaled with the rule that it is the inverse of
@@ -153,7 +168,7 @@ def priced_plans() -> list[tuple[Priced, Priced] | None]:
         composition, profile = Composition.from_text(text), find_profile(workload)
         pricing = pricing_of(workload, composition, profile)
         assert pricing is not None
-        judge = Judge(workload, composition, profile)
+        judge = Judge(workload=workload, composition=composition, profile=profile)
         plans = [specification(pricing, seed) for seed in seeds]
         if text == EVEN:
             plans = [(((o,) * d, (pricing.tables.layers // d,) * d, n),) for d, o, n in WHOLE_NODES]

@@ -16,7 +16,9 @@ from planner.model.workload import Workload
 from planner.placement.place import can_pack, room_of
 from planner.profiles.generator import find_profile
 
-WORKLOAD = Workload(find_model("llama3-8b"), 64, 2048, "fp16")
+WORKLOAD = Workload(
+    model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="fp16"
+)
 THERE = Composition.from_text("a100-40=2x4+3x1,h100=2x4+1x2")
 
 

@@ -47,7 +47,9 @@ def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
             assert iteration_seconds(tables, unplaced, work, share * seconds) == math.inf
 
 
-FEW_SAMPLES = Workload(find_model("llama3-8b"), 512, 4096)  # so that gradient sums weigh
+FEW_SAMPLES = Workload(
+    model=find_model("llama3-8b"), global_batch=512, sequence_length=4096
+)  # so that gradient sums weigh
 EVEN = "h100=16x8"
 NODE = 8
 
@@ -176,6 +178,6 @@ def test_a_limit_tells_sooner_that_stages_of_many_replicas_take_too_long(placed)
     [("h100=16x1", "llama3-8b"), (EVEN, "mixtral-8x7b")],
 )
 def test_one_way_is_thought_of_where_plans_are_placed_one_way(text, model):
-    workload = Workload(find_model(model), 512, 4096)
+    workload = Workload(model=find_model(model), global_batch=512, sequence_length=4096)
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
     assert not pricing.tables.both_ways

@@ -12,7 +12,7 @@ from planner.model.shape import ModelShape
 
 
 def test_a_small_model_by_hand():
-    model = ModelShape("m", layers=2, hidden=8, heads=2, kv_heads=1, ffn=16, vocab=128)
+    model = ModelShape(name="m", layers=2, hidden=8, heads=2, kv_heads=1, ffn=16, vocab=128)
     attention = 8 * 8 + 2 * 4 * 8 + 8 * 8
     block = attention + 3 * 8 * 16
     assert flops_per_token(model, 10) == 6 * (2 * block + 128 * 8) + 12 * 2 * 8 * 10

@@ -46,7 +46,9 @@ def test_an_odd_vocabulary_is_padded_so_that_tp_cuts_it():
 )
 def test_impossible_experts_are_refused(experts):
     with pytest.raises(InvalidWorkload, match="experts of width"):
-        ModelShape("odd", 2, 8, 2, 2, 8, 8, experts=experts)
+        ModelShape(
+            name="odd", layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, vocab=8, experts=experts
+        )
 
 
 @pytest.mark.parametrize("name", MODELS)

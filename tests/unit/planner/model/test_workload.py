@@ -35,7 +35,7 @@ def test_tp_must_cut_heads_ffn_and_vocabulary_evenly():
 def test_an_impossible_shape_is_refused(changes, sentence):
     sizes = {"layers": 6, "hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 128, "vocab": 256}
     with pytest.raises(InvalidWorkload, match=sentence):
-        ModelShape("odd", **{**sizes, **changes})
+        ModelShape(name="odd", **{**sizes, **changes})
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,15 @@ def test_an_impossible_training_setting_is_refused(changes):
 
 
 def test_a_workload_is_plain_data():
-    data = json.loads(json.dumps(Workload(MODEL, 32, 128).to_json()))
+    data = json.loads(
+        json.dumps(Workload(model=MODEL, global_batch=32, sequence_length=128).to_json())
+    )
     assert data["model"]["name"] == "tiny-llama"
     assert data["global_batch"] == 32
 
 
 def test_recomputation_may_be_left_to_the_planner_but_a_stage_always_states_it():
-    chosen = Workload(MODEL, 8, 128, recompute="auto")
+    chosen = Workload(model=MODEL, global_batch=8, sequence_length=128, recompute="auto")
     assert Workload.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
     row = {"gpu_type": "demo-fast", "tp": 1, "layers": 6, "recompute": "auto"}
     template = {"stages": [row], "micro_batch": 1, "micro_batches": [8]}
@@ -72,6 +74,6 @@ def test_recomputation_may_be_left_to_the_planner_but_a_stage_always_states_it()
 
 
 def test_a_setting_of_the_wrong_kind_is_one_sentence():
-    row = Workload(MODEL, 8, 128).to_json()
+    row = Workload(model=MODEL, global_batch=8, sequence_length=128).to_json()
     with pytest.raises(InvalidWorkload, match=r"sequence_parallel is .*; it must be true or"):
         Workload.from_json({**row, "sequence_parallel": []})

@@ -21,7 +21,7 @@ from tests.builders import demo_profile, nodes, workload
 
 
 def test_size_speed_price_and_network_card_make_a_class():
-    small = Node("a", "demo-fast", 2, price=2.0)
+    small = Node(name="a", gpu_type="demo-fast", gpus=2, price=2.0)
     alike = [small, replace(small, name="b"), replace(small, name="c")]
     others = [
         replace(small, name="d", gpus=4),
@@ -63,7 +63,7 @@ def test_the_number_of_a_class_stands_for_its_nodes():
 
 def test_a_stage_stands_on_the_class_that_it_was_priced_for():
     many = " ".join(f"fast-{index}:{4 if index < 16 else 1}" for index in range(20))
-    judge = Judge(workload(8), nodes(many), demo_profile())
+    judge = Judge(workload=workload(8), composition=nodes(many), profile=demo_profile())
     structure = (("demo-fast", 1),) * 2
     for classes, sizes in (((0, 0), {1}), ((1, 1), {4}), ((0, 1), {1, 4}), ((), {4})):
         filling = Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=classes)

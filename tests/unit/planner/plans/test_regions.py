@@ -32,6 +32,15 @@ def test_a_region_is_a_share_of_a_layer():
 
 
 def test_a_model_of_45_000_expert_tensors_has_few_regions():
-    model = ModelShape("deep", 61, 64, 8, 8, 64, 128, experts=Experts(256, 8, 64, 1, 3))
+    model = ModelShape(
+        name="deep",
+        layers=61,
+        hidden=64,
+        heads=8,
+        kv_heads=8,
+        ffn=64,
+        vocab=128,
+        experts=Experts(256, 8, 64, 1, 3),
+    )
     plan = tiled("1x61", ep=64, replicas=64)
     assert len(regions_of(model, common_refinement([plan]))) < 4000

@@ -19,7 +19,9 @@ GPUS = "h100=2x4,a100-40=2x2+3x1"
 
 
 def environment_on(gpus, schema, *, batch=256, d_max=24, max_gpus=UNLIMITED):
-    workload = Workload(find_model("llama3-8b"), batch, 2048, "fp16")
+    workload = Workload(
+        model=find_model("llama3-8b"), global_batch=batch, sequence_length=2048, precision="fp16"
+    )
     there = Composition.from_text(gpus)
     pricing = pricing_of(workload, there, find_profile(workload), max_gpus=max_gpus)
     return Environment.of(pricing, schema, no_limits(d_max, 8))

@@ -53,7 +53,9 @@ CARD = PolicyCard(
 )
 def test_what_was_not_trained_is_refused(gpus, deepest, words):
     composition = Composition.from_text(gpus)
-    workload = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+    workload = Workload(
+        model=find_model("llama3-8b"), global_batch=256, sequence_length=2048, precision="fp16"
+    )
     pricing = pricing_of(workload, composition, find_profile(workload))
     with pytest.raises(PolicyMisfit) as caught:
         CARD.require(composition, pricing, deepest)
@@ -62,7 +64,9 @@ def test_what_was_not_trained_is_refused(gpus, deepest, words):
 
 def test_what_was_trained_is_not_refused():
     composition = Composition.from_text("h100=3x4+1x3")
-    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    workload = Workload(
+        model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+    )
     pricing = pricing_of(workload, composition, find_profile(workload))
     CARD.require(composition, pricing, 24)
 

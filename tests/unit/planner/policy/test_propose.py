@@ -21,12 +21,14 @@ from planner.request import PlanRequest
 from tests.unit.planner.policy.conftest import untrained
 from tests.unit.planner.policy.test_card import CARD
 
-WORKLOAD = Workload(find_model("llama3-8b"), 256, 2048, "fp16")
+WORKLOAD = Workload(
+    model=find_model("llama3-8b"), global_batch=256, sequence_length=2048, precision="fp16"
+)
 MIXED = Composition.from_text("h100=4x4,a100-40=2x4+3x1")
-REQUEST = PlanRequest(WORKLOAD, MIXED, method="random", rollouts=64)
+REQUEST = PlanRequest(workload=WORKLOAD, composition=MIXED, method="random", rollouts=64)
 LARGE = PlanRequest(
-    replace(WORKLOAD, global_batch=4096),
-    Composition.from_text("h100=128x8,a100-80=128x8,a100-40=128x8,a6000=256x4"),
+    workload=replace(WORKLOAD, global_batch=4096),
+    composition=Composition.from_text("h100=128x8,a100-80=128x8,a100-40=128x8,a6000=256x4"),
     budget_s=0.05,
     budget_evaluations=None,
 )

@@ -76,12 +76,14 @@ def test_a_tiling_is_made_where_the_experts_can_be_cut_so():
 
 
 def test_a_length_or_precision_that_no_file_has_is_generated_and_cached():
-    asked = Workload(LLAMA, 8, 4096, "bf16")
+    asked = Workload(model=LLAMA, global_batch=8, sequence_length=4096, precision="bf16")
     profile = find_profile(asked)
     assert (profile.sequence_length, profile.precision) == (4096, "bf16")
     assert find_profile(asked) is profile
     profile.require(asked)
-    parallel = Workload(LLAMA, 8, 2048, "fp16", sequence_parallel=True)
+    parallel = Workload(
+        model=LLAMA, global_batch=8, sequence_length=2048, precision="fp16", sequence_parallel=True
+    )
     with_it, without = find_profile(parallel), load_profile("llama3-8b")
     key = ("block", "h100", 8, 4)
     assert with_it.layers[key].activation_bytes < without.layers[key].activation_bytes
@@ -91,7 +93,9 @@ def test_a_length_or_precision_that_no_file_has_is_generated_and_cached():
 
 def test_a_named_folder_is_read_and_nothing_is_made_up(tmp_path):
     with pytest.raises(UnprofiledConfiguration, match="no profile of model 'llama3-8b'"):
-        find_profile(Workload(LLAMA, 8, 2048, "fp16"), tmp_path)
+        find_profile(
+            Workload(model=LLAMA, global_batch=8, sequence_length=2048, precision="fp16"), tmp_path
+        )
 
 
 def test_the_reserve_is_six_percent_and_one_and_a_half_gigabytes():
@@ -112,7 +116,9 @@ def test_backward_is_not_shorter_than_forward_where_the_device_sets_the_pace(nam
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_demos_types_are_as_fast_in_low_precision_and_keep_half_as_much(precision):
-    asked = Workload(find_model("tiny-llama"), 8, 128, precision)
+    asked = Workload(
+        model=find_model("tiny-llama"), global_batch=8, sequence_length=128, precision=precision
+    )
     low, wide = find_profile(asked), load_profile("tiny-llama")
     low.require(asked)
     assert low.types == wide.types

@@ -36,7 +36,7 @@ def test_the_demo_profile_says_that_it_is_modelled():
 def test_a_profile_speaks_of_its_model_length_and_precision_only():
     demo_profile().require(workload())
     with pytest.raises(UnprofiledConfiguration, match="128 in fp32, asked was tiny-llama with 64"):
-        demo_profile().require(Workload(MODEL, 32, 64))
+        demo_profile().require(Workload(model=MODEL, global_batch=32, sequence_length=64))
 
 
 def test_the_digest_follows_every_number(tmp_path):

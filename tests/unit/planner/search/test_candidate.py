@@ -20,7 +20,12 @@ PAIR = (("demo-fast", 1),) * 2
 @pytest.mark.parametrize(("min_holders", "holders"), [(1, {1, 2}), (2, {2})])
 def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
     """A node that takes one stage of all four replicas would be its only holder."""
-    judge = Judge(workload(8), nodes("fast-0:4 fast-1:4"), demo_profile(), min_holders)
+    judge = Judge(
+        workload=workload(8),
+        composition=nodes("fast-0:4 fast-1:4"),
+        profile=demo_profile(),
+        min_holders=min_holders,
+    )
     found = judge.settle(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
     assert found is not None
     assert found.holders in holders
@@ -38,12 +43,23 @@ def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
     ],
 )
 def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_stage, rules):
-    asked = Workload(find_model(model), 2048, 2048, "fp16")
-    judge = Judge(
-        asked, Composition.from_text(f"h100={gpus // 8}x8"), find_profile(asked), min_holders
+    asked = Workload(
+        model=find_model(model), global_batch=2048, sequence_length=2048, precision="fp16"
     )
-    whole = FilledTemplate((Stage("h100", 4, asked.model.layers),), 1, (1024, 1024))
-    spread = FilledTemplate((Stage("h100", 4, asked.model.layers, "none", 8, 1),), 1, (512, 512))
+    judge = Judge(
+        workload=asked,
+        composition=Composition.from_text(f"h100={gpus // 8}x8"),
+        profile=find_profile(asked),
+        min_holders=min_holders,
+    )
+    whole = FilledTemplate(
+        (Stage(gpu_type="h100", tp=4, layers=asked.model.layers),), 1, (1024, 1024)
+    )
+    spread = FilledTemplate(
+        (Stage(gpu_type="h100", tp=4, layers=asked.model.layers, recompute="none", ep=8, etp=1),),
+        1,
+        (512, 512),
+    )
     templates = (whole,) if asked.model.experts is None else (whole, spread)
     filling = Filling((asked.model.layers,), Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
     assert judge._rules(templates, (((("h100", 4),), 1, filling),)) == rules
@@ -51,7 +67,7 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_
 
 def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
     many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
-    judge = Judge(workload(8), many, demo_profile())
+    judge = Judge(workload=workload(8), composition=many, profile=demo_profile())
     recipe = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
     placed = list(judge.placed(recipe))
     assert [len(one.plan.nodes) for one in placed] == [2, 2]

@@ -15,8 +15,11 @@ from tests.builders import demo_profile, nodes, placed, template, workload
 
 
 def found(composition: Composition, *plans, **wishes):
-    request = PlanRequest(workload(), composition, **wishes)
-    judge, findings = Judge(workload(), composition, demo_profile()), SolutionPool(request)
+    request = PlanRequest(workload=workload(), composition=composition, **wishes)
+    judge, findings = (
+        Judge(workload=workload(), composition=composition, profile=demo_profile()),
+        SolutionPool(request),
+    )
     candidates = [judge.as_it_is(plan) for plan in plans]
     for candidate in candidates:
         assert findings.offer(candidate) or findings.best is not None
@@ -35,7 +38,7 @@ def test_of_plans_as_fast_the_one_that_is_there_already_is_chosen():
 
 def test_what_was_wished_in_vain_is_said():
     plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
-    composition = Composition((*nodes("fast-0:2").nodes, Node("new", "h999", 4)))
+    composition = Composition((*nodes("fast-0:2").nodes, Node(name="new", gpu_type="h999", gpus=4)))
     request, _, _, (only,) = found(nodes("fast-0:2"), plan)
     assert list(notes_of(request, demo_profile(), only)) == []
     asked = replace(request, composition=composition, min_holders=2)
@@ -56,8 +59,11 @@ def test_of_plans_that_are_too_dear_the_cheapest_is_named():
     composition = with_prices(nodes("fast-0:2 fast-1:2"), {"demo-fast": 1.0})
     both = placed(template("1x3 1x3", 2, (8, 8)), composition=composition)
     one = placed(template("1x3 1x3", 2, (16,)), composition=composition)
-    request = PlanRequest(workload(), composition, max_price=1.0)
-    judge, findings = Judge(workload(), composition, demo_profile()), SolutionPool(request)
+    request = PlanRequest(workload=workload(), composition=composition, max_price=1.0)
+    judge, findings = (
+        Judge(workload=workload(), composition=composition, profile=demo_profile()),
+        SolutionPool(request),
+    )
     for plan in (both, one):
         findings.offer(judge.as_it_is(plan))
     assert findings.best is None

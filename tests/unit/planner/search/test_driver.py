@@ -27,7 +27,9 @@ TWENTY = "fast-0:4 fast-1:4 fast-2:4 slow-0:4 slow-1:4"
 
 
 def ask(text: str, **wishes):
-    return search(PlanRequest(workload(), nodes(text), **wishes), demo_profile())
+    return search(
+        PlanRequest(workload=workload(), composition=nodes(text), **wishes), demo_profile()
+    )
 
 
 @pytest.mark.slow
@@ -38,7 +40,10 @@ def test_the_search_says_how_it_came_to_its_plan():
     rates = [stage.throughput_samples_s for stage in stages]
     assert rates == sorted(rates)
     assert rates[-1] == answer.throughput_samples_s
-    assert stages[-1].evaluations <= PlanRequest(workload(), nodes(TEN)).most_evaluations
+    assert (
+        stages[-1].evaluations
+        <= PlanRequest(workload=workload(), composition=nodes(TEN)).most_evaluations
+    )
 
 
 @pytest.mark.slow
@@ -58,18 +63,28 @@ def test_limits_on_depth_and_templates_hold():
 @pytest.mark.parametrize("text", ["fast-0:2 fast-1:3 slow-0:2", TWENTY])
 def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
     priced = with_prices(nodes(text), {"demo-fast": 0.0, "demo-slow": 1.0})
-    asked = PlanRequest(workload(), priced, objective="cost", budget_evaluations=2000)
+    asked = PlanRequest(
+        workload=workload(), composition=priced, objective="cost", budget_evaluations=2000
+    )
     free = search(asked, demo_profile())
     assert plan_price(free.plan, priced) == 0.0
     alone = replace(priced, nodes=tuple(n for n in priced.nodes if n.gpu_type == "demo-fast"))
-    fastest = search(PlanRequest(workload(), alone, budget_evaluations=2000), demo_profile())
+    fastest = search(
+        PlanRequest(workload=workload(), composition=alone, budget_evaluations=2000), demo_profile()
+    )
     assert free.throughput_samples_s >= 0.99 * fastest.throughput_samples_s
 
 
 def test_one_template_stands_on_nodes_of_every_size():
-    model = Workload(find_model("llama3-8b"), 2048, 2048)
+    model = Workload(model=find_model("llama3-8b"), global_batch=2048, sequence_length=2048)
     mixed = Composition.from_text("h100=3x8+5x4+8x2")
-    asked = PlanRequest(model, mixed, max_templates=1, budget_evaluations=4000, method="columns")
+    asked = PlanRequest(
+        workload=model,
+        composition=mixed,
+        max_templates=1,
+        budget_evaluations=4000,
+        method="columns",
+    )
     plan = search(asked, find_profile(model)).plan
     assert [template.replicas for template in plan.templates] == [12]
     assert {mixed.node(name).gpus for name in plan.nodes} == {2, 4, 8}
@@ -78,8 +93,18 @@ def test_one_template_stands_on_nodes_of_every_size():
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [40, 64, 128])
 def test_the_papers_largest_model_is_placed_on_every_size_of_its_study(count):
-    model = Workload(find_model("deepseek-v3-like"), 2048, 2048, recompute="full", precision="fp16")
-    asked = PlanRequest(model, Composition.from_text(f"h100={count}x4"), budget_evaluations=2000)
+    model = Workload(
+        model=find_model("deepseek-v3-like"),
+        global_batch=2048,
+        sequence_length=2048,
+        recompute="full",
+        precision="fp16",
+    )
+    asked = PlanRequest(
+        workload=model,
+        composition=Composition.from_text(f"h100={count}x4"),
+        budget_evaluations=2000,
+    )
     profile = find_profile(model)
     answer = search(asked, profile)
     assert sum(free for _, free in answer.idle) < 4 * count / 10
@@ -125,7 +150,9 @@ def test_a_current_plan_that_is_not_profiled_is_no_candidate():
         demo_profile(),
         layers={k: v for k, v in demo_profile().layers.items() if k[2:] == (2, 4)},
     )
-    answer = search(PlanRequest(workload(), nodes("fast-0:2"), odd), few)
+    answer = search(
+        PlanRequest(workload=workload(), composition=nodes("fast-0:2"), current=odd), few
+    )
     assert answer.plan.tp_degrees == {2}
 
 
@@ -167,16 +194,20 @@ def test_holders_come_before_throughput():
 
 
 def test_nodes_of_an_unprofiled_type_stay_idle_and_the_answer_says_so():
-    composition = Composition((*nodes("fast-0:2").nodes, Node("new", "h999", 4)))
-    answer = search(PlanRequest(workload(), composition), demo_profile())
+    composition = Composition((*nodes("fast-0:2").nodes, Node(name="new", gpu_type="h999", gpus=4)))
+    answer = search(PlanRequest(workload=workload(), composition=composition), demo_profile())
     assert answer.idle == (("new", 4),)
     assert "'h999' has no profile" in answer.notes[0]
 
 
 def test_a_straggler_gets_a_smaller_share():
     fast = nodes("fast-0:2").nodes[0]
-    composition = Composition((fast, Node("tired", "demo-fast", 2, speed_factor=0.5)))
-    answer = search(PlanRequest(workload(), composition, min_holders=2), demo_profile())
+    composition = Composition(
+        (fast, Node(name="tired", gpu_type="demo-fast", gpus=2, speed_factor=0.5))
+    )
+    answer = search(
+        PlanRequest(workload=workload(), composition=composition, min_holders=2), demo_profile()
+    )
     samples = {fast.name: 0, "tired": 0}
     for stage in answer.plan.placement:
         if stage.stage == 0:
@@ -187,7 +218,13 @@ def test_a_straggler_gets_a_smaller_share():
 
 def test_a_workload_that_the_profile_does_not_hold_is_refused():
     with pytest.raises(UnprofiledConfiguration, match="match exactly only"):
-        search(PlanRequest(Workload(MODEL, 32, 64), nodes("fast-0:2")), demo_profile())
+        search(
+            PlanRequest(
+                workload=Workload(model=MODEL, global_batch=32, sequence_length=64),
+                composition=nodes("fast-0:2"),
+            ),
+            demo_profile(),
+        )
 
 
 def test_planning_imports_no_framework():
@@ -201,7 +238,9 @@ def test_planning_imports_no_framework():
 
 def test_an_interrupted_search_answers_with_what_it_has():
     looks = iter(range(1000))
-    request = PlanRequest(workload(), nodes(TWENTY), budget_s=60.0, budget_evaluations=None)
+    request = PlanRequest(
+        workload=workload(), composition=nodes(TWENTY), budget_s=60.0, budget_evaluations=None
+    )
     answer = search(
         replace(request, threads=1), demo_profile(), interrupted=lambda: next(looks) > 100
     )
@@ -210,6 +249,8 @@ def test_an_interrupted_search_answers_with_what_it_has():
 
 
 def test_a_search_interrupted_before_its_first_plan_has_no_answer():
-    request = PlanRequest(workload(), nodes("fast-0:1"), budget_s=60.0, budget_evaluations=None)
+    request = PlanRequest(
+        workload=workload(), composition=nodes("fast-0:1"), budget_s=60.0, budget_evaluations=None
+    )
     with pytest.raises(KeyboardInterrupt):
         search(request, demo_profile(), interrupted=lambda: True)

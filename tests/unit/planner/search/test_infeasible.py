@@ -22,13 +22,20 @@ from tests.builders import demo_profile, nodes, workload
 
 def reason(composition: Composition, **wishes) -> str:
     with pytest.raises(Infeasible) as caught:
-        search(PlanRequest(workload(), composition, **wishes), demo_profile())
+        search(PlanRequest(workload=workload(), composition=composition, **wishes), demo_profile())
     return str(caught.value)
 
 
 def why(model: str, text: str, recompute: str = "full", precision: str = "fp16", **wishes) -> str:
-    asked = Workload(find_model(model), 2048, 2048, precision, 0, recompute)
-    request = PlanRequest(asked, Composition.from_text(text), **wishes)
+    asked = Workload(
+        model=find_model(model),
+        global_batch=2048,
+        sequence_length=2048,
+        precision=precision,
+        zero=0,
+        recompute=recompute,
+    )
+    request = PlanRequest(workload=asked, composition=Composition.from_text(text), **wishes)
     return why_infeasible(request, find_profile(asked))
 
 
@@ -37,7 +44,12 @@ def test_memory_binds_and_the_message_says_by_how_much():
     assert "memory binds: with 1 stage of TP 1 on demo-fast" in sentence
     assert "(0.431 MB short)" in sentence
     assert "the largest term is optimizer" in sentence
-    held = stage_memory(workload(), demo_profile(), StageSlot("demo-fast", 1, 1, 32, 1, 0), 6)
+    held = stage_memory(
+        workload(),
+        demo_profile(),
+        StageSlot(gpu_type="demo-fast", tp=1, micro_batch=1, micro_batches=32, depth=1, index=0),
+        6,
+    )
     assert f"{held.peak_bytes / 1e6:.3g} MB on a GPU" in sentence
 
 
@@ -90,7 +102,7 @@ def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
     even = replace(
         demo_profile(), layers={k: v for k, v in demo_profile().layers.items() if k[3] in (2, 4)}
     )
-    request = PlanRequest(workload(7), nodes("fast-0:2"))
+    request = PlanRequest(workload=workload(7), composition=nodes("fast-0:2"))
     sentence = why_infeasible(request, even)
     assert "no sharing meets global batch 7 exactly" in sentence
     assert "2, 4" in sentence
@@ -99,7 +111,9 @@ def test_a_batch_that_no_sharing_meets_exactly_is_told_apart():
 
 def test_no_gpu_and_no_profiled_gpu_are_told_apart():
     assert "has no GPU" in reason(Composition(()))
-    assert "GPU types h999 has a profile" in reason(Composition((Node("a", "h999", 8),)))
+    assert "GPU types h999 has a profile" in reason(
+        Composition((Node(name="a", gpu_type="h999", gpus=8),))
+    )
 
 
 def test_a_limit_on_gpus_that_binds_is_named_with_what_to_do():
@@ -120,6 +134,6 @@ def test_what_a_limit_allows_takes_gpus_with_most_memory_first():
 
 def test_a_limit_below_the_smallest_tp_group_is_told_apart():
     fewer = {key: cost for key, cost in demo_profile().layers.items() if key[2] != 1}
-    request = PlanRequest(workload(), nodes("fast-0:4"), max_gpus=GpuLimits(1))
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:4"), max_gpus=GpuLimits(1))
     sentence = why_infeasible(request, replace(demo_profile(), layers=fewer))
     assert "the smallest TP group of tiny-llama takes 2 GPUs; allow more" in sentence

@@ -15,10 +15,10 @@ from tests.builders import demo_profile, nodes, workload
 def test_one_more_node_is_like_most_of_its_type():
     composition = Composition(
         (
-            Node("a", "demo-fast", 2, speed_factor=0.5, price=4.0),
-            Node("b", "demo-fast", 2, price=4.0),
-            Node("c", "demo-fast", 4),
-            Node("d", "demo-slow", 1),
+            Node(name="a", gpu_type="demo-fast", gpus=2, speed_factor=0.5, price=4.0),
+            Node(name="b", gpu_type="demo-fast", gpus=2, price=4.0),
+            Node(name="c", gpu_type="demo-fast", gpus=4),
+            Node(name="d", gpu_type="demo-slow", gpus=1),
         )
     )
     node = one_more(composition, "demo-fast")
@@ -29,8 +29,10 @@ def test_one_more_node_is_like_most_of_its_type():
 
 
 def test_gains_come_per_profiled_type_the_largest_first_and_none_is_a_loss():
-    composition = Composition((*nodes("fast-0:1 fast-1:1 slow-0:1").nodes, Node("new", "h999", 2)))
-    request = PlanRequest(workload(), composition, budget_evaluations=300)
+    composition = Composition(
+        (*nodes("fast-0:1 fast-1:1 slow-0:1").nodes, Node(name="new", gpu_type="h999", gpus=2))
+    )
+    request = PlanRequest(workload=workload(), composition=composition, budget_evaluations=300)
     answer = search(request, demo_profile())
     gains = marginal_gains(request, demo_profile(), answer)
     assert {gain.gpu_type for gain in gains} == {"demo-fast", "demo-slow"}
@@ -52,7 +54,9 @@ def test_gains_come_per_profiled_type_the_largest_first_and_none_is_a_loss():
 def test_within_a_limit_one_more_node_adds_what_it_adds_within_it():
     composition = nodes("slow-0:2 slow-1:2 fast-0:1")
     limits = GpuLimits(2, (("demo-slow", 2),))
-    request = PlanRequest(workload(), composition, budget_evaluations=300, max_gpus=limits)
+    request = PlanRequest(
+        workload=workload(), composition=composition, budget_evaluations=300, max_gpus=limits
+    )
     gains = marginal_gains(request, demo_profile(), search(request, demo_profile()))
     added = {gain.gpu_type: gain.gain_samples_s for gain in gains}
     assert added["demo-fast"] > 0

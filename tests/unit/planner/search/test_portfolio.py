@@ -20,9 +20,14 @@ from planner.search.portfolio import MOST_THREADS, threads_of
 from planner.search.searcher import Searcher
 from tests.builders import nodes
 
-WORKLOAD = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+WORKLOAD = Workload(
+    model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+)
 ASKED = PlanRequest(
-    WORKLOAD, Composition.from_text("h100=4x4,a100-40=6x4"), budget_s=0.3, budget_evaluations=None
+    workload=WORKLOAD,
+    composition=Composition.from_text("h100=4x4,a100-40=6x4"),
+    budget_s=0.3,
+    budget_evaluations=None,
 )
 
 

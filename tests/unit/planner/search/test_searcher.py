@@ -13,7 +13,7 @@ from planner.request import PlanRequest
 from planner.search.searcher import ENGINES, Allowance, Searcher, limits_of
 from tests.builders import demo_profile, nodes, workload
 
-ASKED = PlanRequest(workload(), nodes("fast-0:2 fast-1:2 slow-0:2"))
+ASKED = PlanRequest(workload=workload(), composition=nodes("fast-0:2 fast-1:2 slow-0:2"))
 MOST = 1500
 
 

@@ -30,8 +30,8 @@ class Clock:
 
 def begun(**limits) -> tuple[SearchState, Clock]:
     clock = Clock()
-    request = PlanRequest(workload(), COMPOSITION, **limits)
-    judge = Judge(workload(), COMPOSITION, demo_profile())
+    request = PlanRequest(workload=workload(), composition=COMPOSITION, **limits)
+    judge = Judge(workload=workload(), composition=COMPOSITION, profile=demo_profile())
     return SearchState(request, judge, Budget(request, clock)), clock
 
 

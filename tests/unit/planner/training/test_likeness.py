@@ -31,7 +31,12 @@ def test_distance_counts_gpus_of_another_kind_and_doublings():
 
 
 def test_distance_does_not_look_at_names_or_speed():
-    slow = Composition((Node("b", "h100", 4, speed_factor=0.5), Node("a", "h100", 4)))
+    slow = Composition(
+        (
+            Node(name="b", gpu_type="h100", gpus=4, speed_factor=0.5),
+            Node(name="a", gpu_type="h100", gpus=4),
+        )
+    )
     assert distance(slow, of("h100=2x4")) == 0
 
 

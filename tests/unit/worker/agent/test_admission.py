@@ -16,7 +16,7 @@ TRAINING = {
 
 
 def plan(node: str = "a") -> Plan:
-    template = FilledTemplate((Stage("demo-fast", 2, 6),), 2, (2,))
+    template = FilledTemplate((Stage(gpu_type="demo-fast", tp=2, layers=6),), 2, (2,))
     return Plan((template,), (PlacedStage(0, 0, 0, node, (0, 1)),))
 
 

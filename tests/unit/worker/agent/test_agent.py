@@ -16,8 +16,10 @@ from worker.agent.processes import Process
 from worker.contract import RankReport
 from worker.control.messages import Reported, Stepped
 
-SETTINGS = AgentSettings("tiny", "tiny-a-0", "a", 2, "127.0.0.1", "secret")
-ONE = FilledTemplate((Stage("demo-fast", 1, 2),), 1, (1,))
+SETTINGS = AgentSettings(
+    job="tiny", pod="tiny-a-0", node="a", gpus=2, host="127.0.0.1", token="secret"
+)
+ONE = FilledTemplate((Stage(gpu_type="demo-fast", tp=1, layers=2),), 1, (1,))
 
 
 def plan_of(*slots):
@@ -35,7 +37,7 @@ def agent_with(*ranks, plans):
     for epoch, plan in enumerate(plans, start=1):
         agent.directives.add(change(None, plan, epoch=epoch))
     for key, (slot, epoch, phase) in enumerate(ranks):
-        process = Process(slot, None)
+        process = Process(slot=slot, writer=None)
         said = RankReport(slot=slot, pid=10 + slot, started_s=0.0, phase=phase, epoch=epoch)
         agent.heard(process, Reported(rank=said))
         agent.processes._by_key[key] = process

@@ -23,7 +23,7 @@ def test_a_folder_is_made_and_left_empty(tmp_path):
 
 
 def test_the_output_of_another_job_is_refused(tmp_path):
-    first, second = RunRecord("uid-1", "tiny"), RunRecord("uid-2", "tiny")
+    first, second = RunRecord(run="uid-1", job="tiny"), RunRecord(run="uid-2", job="tiny")
     assert asyncio.run(folders.probe(str(tmp_path), first)) is None
     assert asyncio.run(folders.probe(str(tmp_path), first)) is None
     assert "belongs to job tiny, run uid-1" in asyncio.run(folders.probe(str(tmp_path), second))

@@ -15,9 +15,12 @@ from worker.agent.http import BODY_MAX_BYTES, application
 from worker.columns import compressed_directive
 from worker.contract import Directive, Refusal, Report
 
-SETTINGS = AgentSettings("tiny", "tiny-a-0", "a", 2, "127.0.0.1", "secret")
+SETTINGS = AgentSettings(
+    job="tiny", pod="tiny-a-0", node="a", gpus=2, host="127.0.0.1", token="secret"
+)
 PLAN = Plan(
-    (FilledTemplate((Stage("demo-fast", 2, 6),), 2, (2,)),), (PlacedStage(0, 0, 0, "a", (0, 1)),)
+    (FilledTemplate((Stage(gpu_type="demo-fast", tp=2, layers=6),), 2, (2,)),),
+    (PlacedStage(0, 0, 0, "a", (0, 1)),),
 )
 DIRECTIVE = {
     "job": "tiny",

@@ -52,7 +52,7 @@ def test_an_emulated_gpu_is_not_used_so_nothing_is_claimed():
 
 
 def test_a_type_with_a_data_sheet_has_the_peak_of_the_precision():
-    stages = FilledTemplate((Stage("h100", 2, 2),), 1, (1,))
+    stages = FilledTemplate((Stage(gpu_type="h100", tp=2, layers=2),), 1, (1,))
     found, h100 = Plan((stages,), (PlacedStage(0, 0, 0, "a", (0, 1)),)), find_gpu("h100")
     assert peak_flops_s(found, None, is_half=True) == 2 * h100.matrix_flops_s
     assert peak_flops_s(found, None, is_half=False) == 2 * h100.full_flops_s

@@ -14,7 +14,11 @@ from worker.contract import TrainingSpec
 
 pytestmark = pytest.mark.slow
 SPEC = TrainingSpec(model="tiny-llama", data="text", global_batch=4, sequence_length=32, steps=10)
-TEMPLATE = FilledTemplate((Stage("demo-fast", 2, 3), Stage("demo-fast", 2, 3)), 2, (2,))
+TEMPLATE = FilledTemplate(
+    (Stage(gpu_type="demo-fast", tp=2, layers=3), Stage(gpu_type="demo-fast", tp=2, layers=3)),
+    2,
+    (2,),
+)
 PLAN = Plan((TEMPLATE,), (PlacedStage(0, 0, 0, "a", (0, 1)), PlacedStage(0, 0, 1, "a", (2, 3))))
 
 

@@ -19,7 +19,7 @@ from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 from worker.errors import EngineFailed, NonFinite
 
-MODEL = ModelShape("bytes", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
+MODEL = ModelShape(name="bytes", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
 pytestmark = pytest.mark.slow  # imports DeepSpeed
 
 
@@ -126,8 +126,17 @@ class Bench:
         from worker.world.pace import RealPace
 
         spec = self.spec.model_copy(update=changes)
-        target, place = self.target, (self.plan, self.seat, self.world)
-        build = StageBuild(MODEL, spec, *place, target.shards, target.buffers, self.activity)
+        target = self.target
+        build = StageBuild(
+            model=MODEL,
+            spec=spec,
+            plan=self.plan,
+            seat=self.seat,
+            world=self.world,
+            shards=target.shards,
+            buffers=target.buffers,
+            activity=self.activity,
+        )
         return DeepSpeedEngine(build, self.dataset, RealPace())
 
     def copies(self):

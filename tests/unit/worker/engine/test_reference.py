@@ -16,7 +16,7 @@ from worker.data.making.prepare import prepare
 from worker.engine.reference import forward, train, training
 from worker.model.initial_weights import initial_rows
 
-MODEL = ModelShape("small", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
+MODEL = ModelShape(name="small", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)
 
 
 @pytest.fixture(scope="module")

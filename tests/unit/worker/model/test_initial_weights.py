@@ -11,7 +11,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from worker.model.initial_weights import STANDARD_DEVIATION, initial_rows
 
-MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=40, vocab=68)
+MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=40, vocab=68)
 TENSORS = model_tensors(MODEL)
 CUT = [tensor for tensor in TENSORS if tensor.dim is not None]
 

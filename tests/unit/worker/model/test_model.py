@@ -35,8 +35,8 @@ from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.world.world import World, rank_sets
 
-GROUPED = ModelShape("grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
-EQUAL = ModelShape("equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+GROUPED = ModelShape(name="grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
+EQUAL = ModelShape(name="equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 MODELS = [EQUAL, GROUPED, *FAMILIES.values()]
 ROWS = [(5, 7), (1, 3, 8)]  # documents of the two samples
 CASES = {"rows": WHOLE, "documents": replace(WHOLE, documents=Documents.of(ROWS))}

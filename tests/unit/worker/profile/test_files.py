@@ -21,7 +21,15 @@ HEAD = {
     "provenance": {"hardware": "a test"},
 }
 TYPE = GpuType("demo-fast", 7_000_000, 500_000, 0.01, 1e-8)
-COST = LayerCost(0.1, 0.2, 0.0, 1000, 0.01, 100, 10)
+COST = LayerCost(
+    forward_s=0.1,
+    backward_s=0.2,
+    tp_communication_s=0.0,
+    activation_bytes=1000,
+    attention_s=0.01,
+    attention_bytes=100,
+    input_bytes=10,
+)
 LINK = LinkCost(1e-3, 1e9, ((10.0, 1e-3), (20.0, 2e-3)))
 
 
@@ -29,7 +37,11 @@ def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
     one = {("block", "demo-fast", 1, b): Row(COST, 0.1, 3.0) for b in (1, 2)}
     assert write_layers(path, HEAD, TYPE, one) == 2
-    again = {("block", "demo-fast", 1, 2): Row(LayerCost(9.0, 9.0, 0.0, 9))}
+    again = {
+        ("block", "demo-fast", 1, 2): Row(
+            LayerCost(forward_s=9.0, backward_s=9.0, tp_communication_s=0.0, activation_bytes=9)
+        )
+    }
     assert write_layers(path, HEAD, TYPE, again | {("block", "demo-fast", 2, 1): Row(COST)}) == 3
     write_links(path.parent, "demo-fast", {"hardware": "a test"}, message=LINK, network=LINK)
     profile = load_profile("tiny-llama", tmp_path)

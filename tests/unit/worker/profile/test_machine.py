@@ -20,7 +20,16 @@ TINY = find_model("tiny-llama")
 
 
 def question(folder, model=TINY):
-    return Question(model.to_json(), "cpu-x", "X 1", 32, "fp32", 2, 1 << 33, str(folder))
+    return Question(
+        model=model.to_json(),
+        gpu_type="cpu-x",
+        processor="X 1",
+        sequence_length=32,
+        precision="fp32",
+        cores=2,
+        memory_bytes=1 << 33,
+        folder=str(folder),
+    )
 
 
 @pytest.mark.slow
@@ -54,7 +63,12 @@ def test_where_time_is_short_larger_micro_batches_are_left_out(tmp_path, monkeyp
 def test_a_kept_row_that_contradicts_others_is_measured_again_and_the_rest_stays(tmp_path):
     file = tmp_path / "kept" / "tiny-llama" / "cpu-x.json"
     costs = {1: 1e-9, 2: 50.0, 4: 2.5e-9}
-    rows = {("block", "cpu-x", 1, b): Row(LayerCost(s, s, 0.0, 1)) for b, s in costs.items()}
+    rows = {
+        ("block", "cpu-x", 1, b): Row(
+            LayerCost(forward_s=s, backward_s=s, tp_communication_s=0.0, activation_bytes=1)
+        )
+        for b, s in costs.items()
+    }
     head = {"model": "tiny-llama", "sequence_length": 32, "precision": "fp32"}
     type_ = GpuType("cpu-x", 1 << 33, 1, 1e-3, 1e-9)
     write_layers(file, {**head, "provenance": {PEAK_KEY: 5.0}}, type_, rows)

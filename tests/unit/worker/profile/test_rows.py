@@ -20,7 +20,15 @@ from worker.profile.rows import (
 
 
 def row(seconds: float, **known) -> Row:
-    return Row(LayerCost(seconds / 3, 2 * seconds / 3, 0.0, 1), **known)
+    return Row(
+        LayerCost(
+            forward_s=seconds / 3,
+            backward_s=2 * seconds / 3,
+            tp_communication_s=0.0,
+            activation_bytes=1,
+        ),
+        **known,
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,9 +48,42 @@ def test_times_that_cannot_all_be_true_are_found(per_sample_ms, wrong):
 
 
 def test_the_smaller_time_wins_and_what_is_kept_is_of_one_measurement():
-    noisy = Row(LayerCost(5.0, 2.0, 0.0, 1, 0.4), 0.5, 9.0, 0)  # a forward pass that was disturbed
-    calm = Row(LayerCost(2.0, 4.0, 0.0, 1, 0.5), 0.1, 1.0, 0)
-    assert smaller(noisy, calm) == Row(LayerCost(2.0, 4.0, 0.0, 1, 0.4), 0.1, 1.0, 0)
+    noisy = Row(
+        LayerCost(
+            forward_s=5.0,
+            backward_s=2.0,
+            tp_communication_s=0.0,
+            activation_bytes=1,
+            attention_s=0.4,
+        ),
+        0.5,
+        9.0,
+        0,
+    )  # a forward pass that was disturbed
+    calm = Row(
+        LayerCost(
+            forward_s=2.0,
+            backward_s=4.0,
+            tp_communication_s=0.0,
+            activation_bytes=1,
+            attention_s=0.5,
+        ),
+        0.1,
+        1.0,
+        0,
+    )
+    assert smaller(noisy, calm) == Row(
+        LayerCost(
+            forward_s=2.0,
+            backward_s=4.0,
+            tp_communication_s=0.0,
+            activation_bytes=1,
+            attention_s=0.4,
+        ),
+        0.1,
+        1.0,
+        0,
+    )
 
 
 def test_a_row_is_believed_once_later_ones_agree():
@@ -76,7 +117,7 @@ def test_each_row_is_measured_until_it_is_confirmed_or_the_time_is_over():
             return row(float(b))
 
         found = measured_rows(
-            *(measure, ("block",), (1, 2), itertools.count().__next__, limit_s), lambda *_: None
+            measure, ("block",), (1, 2), itertools.count().__next__, limit_s, lambda *_: None
         )
         return asked, found[1]
 

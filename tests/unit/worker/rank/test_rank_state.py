@@ -42,7 +42,7 @@ def trained(step, gradients_step=None):
 def test_a_new_process_holds_nothing_at_step_0():
     state = RankState()
     assert (state.layout, state.epoch, state.also_epoch, state.seat) == (None,) * 4
-    assert state.progress == Progress(0)
+    assert state.progress == Progress(step=0)
     with pytest.raises(KeyError):
         state.holdings(MODEL).read(all_pieces(MODEL, Cuts(frozenset({1})))[0])
 

@@ -67,7 +67,7 @@ def test_no_number_of_the_state_is_read():
 
 def test_the_memory_of_what_is_allocated_has_been_touched():
     """So large that the allocator maps fresh pages, none of which exists before its first use."""
-    model = ModelShape("wide", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=600_000)
+    model = ModelShape(name="wide", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=600_000)
     seat = RankMap.of(plan("1x0+1x1")).seats[0]
     target = TargetShards.of(model, seat, HeldState(model), Activity())
     for part in target.shards["0.weight"]:

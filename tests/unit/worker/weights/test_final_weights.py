@@ -130,7 +130,7 @@ def test_the_first_pipeline_alone_speaks_for_the_model(tmp_path):
 
 
 def test_replicas_of_the_first_template_write_nothing(tmp_path):
-    twice = FilledTemplate((Stage("demo-fast", 1, 2),), 1, (1, 1))
+    twice = FilledTemplate((Stage(gpu_type="demo-fast", tp=1, layers=2),), 1, (1, 1))
     spots = tuple(PlacedStage(0, replica, 0, "a", (replica,)) for replica in range(2))
     first, second = write(tmp_path, Plan((twice,), spots))
     assert first is not None

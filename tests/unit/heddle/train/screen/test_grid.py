@@ -8,13 +8,22 @@ from planner.model.catalogue import MODELS
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 
 MODEL = MODELS["tiny-llama"]
-NODES = (ObservedNode("a", "demo-fast", 2), ObservedNode("b", "demo-fast", 1))
+NODES = (
+    ObservedNode(name="a", gpu_type="demo-fast", gpus=2),
+    ObservedNode(name="b", gpu_type="demo-fast", gpus=1),
+)
 
 
 def plan(*stages):
     """Stages of one template: (layers, node, GPUs)."""
     return Plan(
-        (FilledTemplate(tuple(Stage("demo-fast", len(g), n) for n, _, g in stages), 1, (32,)),),
+        (
+            FilledTemplate(
+                tuple(Stage(gpu_type="demo-fast", tp=len(g), layers=n) for n, _, g in stages),
+                1,
+                (32,),
+            ),
+        ),
         tuple(PlacedStage(0, 0, s, node, gpus) for s, (_, node, gpus) in enumerate(stages)),
     )
 

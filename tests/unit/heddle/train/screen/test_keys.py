@@ -6,7 +6,7 @@ from heddle.demo.story import JOINERS
 from heddle.train.screen.keys import event_for
 from heddle_operator.state.snapshot import ObservedNode
 
-NODES = {name: ObservedNode(name, "demo-fast", 1) for name in ("a", "b", "c")}
+NODES = {name: ObservedNode(name=name, gpu_type="demo-fast", gpus=1) for name in ("a", "b", "c")}
 
 
 def test_a_adds_d_drains_the_first_and_k_kills_the_last():

@@ -26,7 +26,9 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
     async def until_pods_start():
         run = asyncio.ensure_future(
             show(
-                lambda say: DemoRun(DemoOptions(NODES, (), 5, 1), tmp_path, say),
+                lambda say: DemoRun(
+                    DemoOptions(nodes=NODES, script=(), steps=5, seed=1), tmp_path, say
+                ),
                 is_live=False,
                 interactive=False,
                 is_quiet=is_quiet,

@@ -49,8 +49,8 @@ def test_every_gpu_is_shown_with_the_layers_that_it_holds_and_held(run):
 def test_a_gpu_without_work_says_what_it_held(run):
     """Back on the first plan: nothing of it is left on the third node."""
     run.recorder.epochs = (
-        EpochRecord(1, SECOND, "start", THREE, 0.0),
-        EpochRecord(2, FIRST, "drain", TWO, 1.0),
+        EpochRecord(epoch=1, plan=SECOND, reason="start", composition=THREE, adopted_s=0.0),
+        EpochRecord(epoch=2, plan=FIRST, reason="drain", composition=TWO, adopted_s=1.0),
     )
     text = screen(LiveView(run))
     assert "[idle, was E1-6H 1/2]" in text
@@ -59,12 +59,18 @@ def test_a_gpu_without_work_says_what_it_held(run):
 
 
 def test_an_idle_gpu_has_its_reason(run):
-    run.recorder.epochs = (EpochRecord(1, FIRST, "start", TWO, 0.0),)
+    run.recorder.epochs = (
+        EpochRecord(epoch=1, plan=FIRST, reason="start", composition=TWO, adopted_s=0.0),
+    )
     run.recorder.message = "the planner searches a plan for 4 GPUs on 3 nodes"
     assert "idle: the planner searches a plan for 4 GPUs on 3 nodes" in screen(LiveView(run))
-    run.recorder.epochs = (EpochRecord(1, FIRST, "start", THREE, 0.0),)
+    run.recorder.epochs = (
+        EpochRecord(epoch=1, plan=FIRST, reason="start", composition=THREE, adopted_s=0.0),
+    )
     assert "idle: no plan that was found is faster with them" in screen(LiveView(run))
-    run.recorder.epochs = (EpochRecord(2, SECOND, "join", THREE, 0.0),)
+    run.recorder.epochs = (
+        EpochRecord(epoch=2, plan=SECOND, reason="join", composition=THREE, adopted_s=0.0),
+    )
     assert "idle:" not in screen(LiveView(run))
 
 

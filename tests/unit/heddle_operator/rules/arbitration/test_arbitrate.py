@@ -8,8 +8,8 @@ from heddle_operator.rules.arbitration.arbitrate import arbitrate
 from heddle_operator.rules.arbitration.demand import Demand
 
 NODES = (("a", 2), ("b", 2), ("c", 2))
-HIGH = Demand("high", 100, "", 2, 6, 1.0, NODES)
-LOW = Demand("low", 0, "", 2, 6, 1.0, NODES, NODES)
+HIGH = Demand(job="high", priority=100, since="", least=2, most=6, weight=1.0, nodes=NODES)
+LOW = Demand(job="low", priority=0, since="", least=2, most=6, weight=1.0, nodes=NODES, pods=NODES)
 
 
 def totals(*demands):
@@ -51,9 +51,36 @@ def test_free_gpus_come_before_those_of_others():
 
 def test_of_the_lowest_priority_and_there_of_whom_it_costs_least():
     lenders = [
-        Demand("x", 0, "", 1, 6, 1.0, NODES, (("a", 1), ("a", 1))),
-        Demand("y", 0, "", 1, 6, 0.5, NODES, (("b", 1), ("b", 1))),
-        Demand("z", 50, "", 1, 6, 0.25, NODES, (("c", 1), ("c", 1))),
+        Demand(
+            job="x",
+            priority=0,
+            since="",
+            least=1,
+            most=6,
+            weight=1.0,
+            nodes=NODES,
+            pods=(("a", 1), ("a", 1)),
+        ),
+        Demand(
+            job="y",
+            priority=0,
+            since="",
+            least=1,
+            most=6,
+            weight=0.5,
+            nodes=NODES,
+            pods=(("b", 1), ("b", 1)),
+        ),
+        Demand(
+            job="z",
+            priority=50,
+            since="",
+            least=1,
+            most=6,
+            weight=0.25,
+            nodes=NODES,
+            pods=(("c", 1), ("c", 1)),
+        ),
     ]
     assert totals(*lenders, replace(HIGH, least=1)) == {"high": 1, "z": 2, "x": 2, "y": 1}
 

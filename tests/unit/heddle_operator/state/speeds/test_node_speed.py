@@ -22,12 +22,12 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.builders import MODEL
 from worker.contract import RankReport, Report
 
-A, B, C = (ObservedNode(name, "demo-fast", 2) for name in "abc")
+A, B, C = (ObservedNode(name=name, gpu_type="demo-fast", gpus=2) for name in "abc")
 
 
 def replicas(*nodes, micro_batches=None, gpu_type="demo-fast"):
     """One replica of the whole model on each of these nodes."""
-    stage = Stage(gpu_type, 1, MODEL.layers)
+    stage = Stage(gpu_type=gpu_type, tp=1, layers=MODEL.layers)
     counts = micro_batches or [4] * len(nodes)
     templates = tuple(FilledTemplate((stage,), 1, (count,)) for count in counts)
     used: dict[str, int] = {}
@@ -41,13 +41,20 @@ def replicas(*nodes, micro_batches=None, gpu_type="demo-fast"):
 def pipeline(*nodes):
     """One replica with a stage on each of these nodes."""
     share = MODEL.layers // len(nodes)
-    stages = tuple(Stage("demo-fast", 1, share) for _ in nodes)
+    stages = tuple(Stage(gpu_type="demo-fast", tp=1, layers=share) for _ in nodes)
     placement = tuple(PlacedStage(0, 0, s, node, (0,)) for s, node in enumerate(nodes))
     return Plan((FilledTemplate(stages, 1, (4,)),), placement)
 
 
 def record(plan, *nodes):
-    return EpochRecord(3, plan, "start", Composition(tuple(nodes)), 0.0, outcome="live")
+    return EpochRecord(
+        epoch=3,
+        plan=plan,
+        reason="start",
+        composition=Composition(tuple(nodes)),
+        adopted_s=0.0,
+        outcome="live",
+    )
 
 
 def measured(plan, seconds, nodes=(A, B, C), **changes):
@@ -65,7 +72,7 @@ def measured(plan, seconds, nodes=(A, B, C), **changes):
         job="tiny", pod="p", node="a", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
         ranks=tuple(ranks),
     )  # fmt: skip
-    observed = Observed(nodes=nodes, agents={"p": AgentView("p", report)})
+    observed = Observed(nodes=nodes, agents={"p": AgentView(pod="p", report=report)})
     live = record(plan)
     return measured_speeds(observed, live, work_of(plan, MODEL))
 
@@ -111,7 +118,7 @@ def test_only_ranks_that_train_the_live_epoch_and_have_measured_count(changes):
 
 
 def test_what_is_stated_of_a_node_is_not_measured_once_more():
-    stated = ObservedNode("b", "demo-fast", 2, speed_factor=0.5)
+    stated = ObservedNode(name="b", gpu_type="demo-fast", gpus=2, speed_factor=0.5)
     speeds = measured(replicas("a", "b"), [1.0, 2.0], nodes=(A, stated))
     assert speeds == {"a": 1.0, "b": 1.0}
     (node,) = (n for n in (A, stated) if n.name == "b")
@@ -181,16 +188,20 @@ def test_a_node_that_went_is_forgotten():
 
 def test_an_operator_that_starts_anew_believes_the_record_of_the_live_epoch():
     live = record(
-        replicas("b"), Node("a", "demo-fast", 2, speed_factor=0.3), Node("b", "demo-fast", 2)
+        replicas("b"),
+        Node(name="a", gpu_type="demo-fast", gpus=2, speed_factor=0.3),
+        Node(name="b", gpu_type="demo-fast", gpus=2),
     )
-    stated = ObservedNode("a", "demo-fast", 2, speed_factor=0.5)
+    stated = ObservedNode(name="a", gpu_type="demo-fast", gpus=2, speed_factor=0.5)
     assert known_at_start([A, B, C], live, 7.0, {}) == {"a": KnownSpeed(0.3, 7.0, None, 1)}
     assert known_at_start([stated], live, 7.0, {})["a"].speed == 0.6
     assert known_at_start([A], None, 7.0, {}) == {}
 
 
 def test_slow_nodes_are_told_in_words():
-    slow = [ObservedNode(name, "demo-fast", 1, measured_speed=0.6) for name in "ab"]
+    slow = [
+        ObservedNode(name=name, gpu_type="demo-fast", gpus=1, measured_speed=0.6) for name in "ab"
+    ]
     observed = Observed(nodes=(*slow, C))
     assert slow_nodes(observed)["a"] == "node a computes at 0.6 of the speed that its type has"
     assert set(slow_nodes(observed)) == {"a", "b"}

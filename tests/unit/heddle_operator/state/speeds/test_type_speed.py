@@ -23,20 +23,23 @@ from planner.profiles.generator import find_profile
 from tests.builders import MODEL
 from worker.contract import RankReport, Report
 
-PROFILE = find_profile(Workload(MODEL, 32, 128))
+PROFILE = find_profile(Workload(model=MODEL, global_batch=32, sequence_length=128))
 FAST, SLOW = "demo-fast", "demo-slow"
 
 
 def plan_on(types):
     """One replica of the whole model on one GPU of each of these nodes."""
-    templates = tuple(FilledTemplate((Stage(t, 1, MODEL.layers),), 1, (4,)) for t in types.values())
+    templates = tuple(
+        FilledTemplate((Stage(gpu_type=t, tp=1, layers=MODEL.layers),), 1, (4,))
+        for t in types.values()
+    )
     placement = (PlacedStage(i, 0, 0, node, (0,)) for i, node in enumerate(types))
     return Plan(templates, tuple(placement))
 
 
 def seconds_of(gpu_type):
     """Of four micro-batches of the whole model, by the profile."""
-    stage = Stage(gpu_type, 1, MODEL.layers)
+    stage = Stage(gpu_type=gpu_type, tp=1, layers=MODEL.layers)
     return 4 * sum(stage_seconds(PROFILE, MODEL, stage, 1, range(MODEL.layers + 2)))
 
 
@@ -47,7 +50,9 @@ class Trial:
         self.types = types or dict.fromkeys(times, FAST)
         stated = stated or {}
         nodes = tuple(
-            ObservedNode(name, self.types[name], 1, speed_factor=stated.get(name, 1.0))
+            ObservedNode(
+                name=name, gpu_type=self.types[name], gpus=1, speed_factor=stated.get(name, 1.0)
+            )
             for name in times
         )
         plan = plan_on(self.types)
@@ -62,8 +67,15 @@ class Trial:
             job="tiny", pod="p", node="a", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
             ranks=ranks,
         )  # fmt: skip
-        self.observed = Observed(nodes=nodes, agents={"p": AgentView("p", report)})
-        self.live = EpochRecord(3, plan, "start", Composition(()), 0.0, outcome="live")
+        self.observed = Observed(nodes=nodes, agents={"p": AgentView(pod="p", report=report)})
+        self.live = EpochRecord(
+            epoch=3,
+            plan=plan,
+            reason="start",
+            composition=Composition(()),
+            adopted_s=0.0,
+            outcome="live",
+        )
         self.work = work_of(plan, MODEL, PROFILE)
 
     def by_type(self, own=None):
@@ -159,10 +171,19 @@ def test_a_type_that_no_rank_measures_keeps_its_speed():
 
 
 def test_an_operator_that_starts_anew_parts_the_record_into_types_and_nodes():
-    nodes = [ObservedNode(name, FAST, 1) for name in "abc"]
-    rows = (Node("a", FAST, 1, "default", 0.4), Node("b", FAST, 1, "default", 0.4))
-    slow = Node("c", FAST, 1, "default", 0.2)
-    live = EpochRecord(3, plan_on({"a": FAST}), "start", Composition((*rows, slow)), 0.0)
+    nodes = [ObservedNode(name=name, gpu_type=FAST, gpus=1) for name in "abc"]
+    rows = (
+        Node(name="a", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.4),
+        Node(name="b", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.4),
+    )
+    slow = Node(name="c", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.2)
+    live = EpochRecord(
+        epoch=3,
+        plan=plan_on({"a": FAST}),
+        reason="start",
+        composition=Composition((*rows, slow)),
+        adopted_s=0.0,
+    )
     types = types_at_start(nodes, live)
     assert types == {FAST: KnownTypeSpeed(0.4)}
     known = known_at_start(nodes, live, 0.0, {FAST: 0.4})
@@ -170,12 +191,24 @@ def test_an_operator_that_starts_anew_parts_the_record_into_types_and_nodes():
 
 
 def test_a_record_with_one_slow_node_tells_of_no_type():
-    nodes = [ObservedNode(name, FAST, 1) for name in "ab"]
-    rows = (Node("a", FAST, 1), Node("b", FAST, 1, "default", 0.3))
-    live = EpochRecord(3, plan_on({"a": FAST}), "start", Composition(rows), 0.0)
+    nodes = [ObservedNode(name=name, gpu_type=FAST, gpus=1) for name in "ab"]
+    rows = (
+        Node(name="a", gpu_type=FAST, gpus=1),
+        Node(name="b", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.3),
+    )
+    live = EpochRecord(
+        epoch=3,
+        plan=plan_on({"a": FAST}),
+        reason="start",
+        composition=Composition(rows),
+        adopted_s=0.0,
+    )
     assert types_at_start(nodes, live) == {}
 
 
 def test_the_types_that_differ_are_read_from_the_nodes():
-    nodes = [ObservedNode("a", FAST, 1, type_speed=0.5), ObservedNode("b", SLOW, 1)]
+    nodes = [
+        ObservedNode(name="a", gpu_type=FAST, gpus=1, type_speed=0.5),
+        ObservedNode(name="b", gpu_type=SLOW, gpus=1),
+    ]
     assert type_speeds(nodes) == {FAST: 0.5}

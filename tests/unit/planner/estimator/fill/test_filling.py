@@ -21,7 +21,7 @@ SHARES = (1.0, 0.5, 0.3, 0.2, 0.15, 0.1, 0.05, 0.01)  # of the memory of a GPU
 
 @pytest.fixture(scope="module", params=["deepseek-v3-like", "qwen3-30b-a3b"])
 def tables(request):
-    workload = Workload(find_model(request.param), 512, 4096)
+    workload = Workload(model=find_model(request.param), global_batch=512, sequence_length=4096)
     composition = Composition.from_text("h100=8x4,a100-80=8x4")
     pricing = pricing_of(workload, composition, find_profile(workload))
     assert pricing is not None

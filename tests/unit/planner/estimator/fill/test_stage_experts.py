@@ -20,7 +20,13 @@ from planner.profiles.generator import find_profile
 
 @pytest.mark.parametrize("model", ["qwen3-30b-a3b", "deepseek-v3-like"])
 def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
-    workload = Workload(find_model(model), 512, 2048, "fp16", recompute="full")
+    workload = Workload(
+        model=find_model(model),
+        global_batch=512,
+        sequence_length=2048,
+        precision="fp16",
+        recompute="full",
+    )
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
     walked = walked_on(workload, text)
     _, pricing, kernel = walked
@@ -33,7 +39,9 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
 
 
 def test_a_model_without_experts_is_not_looked_at():
-    workload = Workload(find_model("llama3-8b"), 512, 2048, "fp16")
+    workload = Workload(
+        model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+    )
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     plan, experts = new_plan(), new_workspace(pricing.tables)
     plan.number[0] = plan.depth[0] = 1

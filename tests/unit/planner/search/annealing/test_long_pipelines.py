@@ -18,7 +18,9 @@ from planner.request import PlanRequest
 from planner.search.annealing.long_pipelines import long_pipelines
 from planner.search.driver import search
 
-WORKLOAD = Workload(find_model("qwen3-32b"), 2048, 2048, "fp16")
+WORKLOAD = Workload(
+    model=find_model("qwen3-32b"), global_batch=2048, sequence_length=2048, precision="fp16"
+)
 TEXT = "a100-40=2x2+4x1,a100-80=2x2+4x1,h100=8x1,a6000=1x8"  # no type alone holds the model
 COMPOSITION = Composition.from_text(TEXT)
 
@@ -50,7 +52,9 @@ def test_where_depth_allows_it_every_gpu_takes_part(tables):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["search", "columns"])
 def test_a_model_that_only_all_types_together_hold_is_planned_without_a_policy(method):
-    request = PlanRequest(WORKLOAD, COMPOSITION, method=method, budget_evaluations=300)
+    request = PlanRequest(
+        workload=WORKLOAD, composition=COMPOSITION, method=method, budget_evaluations=300
+    )
     found = search(request, find_profile(WORKLOAD))
     assert len({stage.gpu_type for stage in found.plan.templates[0].stages}) > 1
 

@@ -31,7 +31,14 @@ WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
 def ask(text: str, limits: SearchLimits = WISHES, model: str = "llama3-8b", **rest):
     shape = find_model(model)
-    workload = Workload(shape, 512, 2048, "fp16", 0, shape.recompute)
+    workload = Workload(
+        model=shape,
+        global_batch=512,
+        sequence_length=2048,
+        precision="fp16",
+        zero=0,
+        recompute=shape.recompute,
+    )
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
     assert pricing is not None
     t, elites = pricing.tables, new_elite_set()
@@ -100,7 +107,7 @@ def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
 def test_where_money_counts_no_plan_breaks_its_limit():
     limits = WISHES._replace(counts_money=1)
     shape = find_model("llama3-8b")
-    workload = Workload(shape, 512, 2048)
+    workload = Workload(model=shape, global_batch=512, sequence_length=2048)
     pricing = pricing_of(workload, Composition.from_text(MIXED), find_profile(workload))
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
     pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)

@@ -31,7 +31,9 @@ WISHES = SearchLimits(12, 8, 0, math.inf, math.inf)
 
 
 def ask(model: str, text: str, **limits):
-    workload = Workload(find_model(model), 512, 2048, "fp16")
+    workload = Workload(
+        model=find_model(model), global_batch=512, sequence_length=2048, precision="fp16"
+    )
     there = Composition.from_text(text)
     pricing = pricing_of(workload, there, find_profile(workload), **limits)
     assert pricing is not None

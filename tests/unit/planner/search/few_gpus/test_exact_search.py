@@ -24,7 +24,12 @@ INSTANCES = {instance.name: instance for instance in instances()}
 
 def searched(request, profile, budget=10_000) -> SolutionPool:
     findings = SolutionPool(request)
-    judge = Judge(request.workload, request.composition, profile, request.min_holders)
+    judge = Judge(
+        workload=request.workload,
+        composition=request.composition,
+        profile=profile,
+        min_holders=request.min_holders,
+    )
     ExactSearch(judge, findings).run(lambda: False, budget)
     return findings
 
@@ -66,13 +71,13 @@ def test_equal_seeds_find_equal_plans():
 
 def test_one_more_holder_comes_before_speed():
     composition = nodes("fast-0:2 fast-1:2")
-    request = PlanRequest(workload(), composition, min_holders=2)
+    request = PlanRequest(workload=workload(), composition=composition, min_holders=2)
     assert searched(request, demo_profile()).best.holders == 2
 
 
 def test_a_plan_above_the_price_is_only_the_nearest():
     priced = Composition(tuple(replace(n, price=5.0) for n in nodes("fast-0:2 fast-1:2").nodes))
-    request = PlanRequest(workload(), priced, max_price=5.0)
+    request = PlanRequest(workload=workload(), composition=priced, max_price=5.0)
     found = searched(request, demo_profile())
     assert len(found.best.plan.nodes) == 1
     dear = searched(replace(request, max_price=1.0), demo_profile())
@@ -81,7 +86,7 @@ def test_a_plan_above_the_price_is_only_the_nearest():
 
 
 def test_what_fits_nowhere_ends():
-    request = PlanRequest(workload(), nodes("fast-0:1"))
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:1"))
     found = searched(request, demo_profile())
     assert (found.best, found.nearest) == (None, None)
 
@@ -95,6 +100,8 @@ LINKS = st.builds(LinkCost, st.floats(0, 1e12), st.floats(1e-12, 1e18))
 def test_any_finite_link_is_planned_within_the_budget(inside, network):
     profile = demo_profile()
     odd = replace(profile, inside_links=dict.fromkeys(profile.types, inside), network=network)
-    found = searched(PlanRequest(workload(), nodes("fast-0:2 fast-1:2")), odd, 100)
+    found = searched(
+        PlanRequest(workload=workload(), composition=nodes("fast-0:2 fast-1:2")), odd, 100
+    )
     assert found.evaluations <= 100
     assert found.best.cost.iteration_s < math.inf

@@ -54,8 +54,11 @@ def test_nodes_that_are_alike_are_named_by_their_first_use():
 
 
 def test_a_straggler_is_no_twin():
-    tired = Node("b", "demo-fast", 2, speed_factor=0.5)
-    assert twins_of(Composition((Node("a", "demo-fast", 2), tired))) == ((0,), (1,))
+    tired = Node(name="b", gpu_type="demo-fast", gpus=2, speed_factor=0.5)
+    assert twins_of(Composition((Node(name="a", gpu_type="demo-fast", gpus=2), tired))) == (
+        (0,),
+        (1,),
+    )
 
 
 def test_a_candidate_counts_replicas_of_equal_stages_whatever_their_fill():

@@ -55,7 +55,14 @@ def files_of(prefix):
 def test_a_folder_gives_its_text_files_in_sorted_order(folder, tmp_path):
     done = prepare([folder], tmp_path / "out" / "corpus")
     assert tokens(tmp_path / "out" / "corpus") == b"one\0two\0three\0"
-    assert done == PreparedDataset(str(tmp_path / "out" / "corpus"), 3, 1, 11, 14, 256)
+    assert done == PreparedDataset(
+        prefix=str(tmp_path / "out" / "corpus"),
+        documents=3,
+        skipped=1,
+        text_bytes=11,
+        tokens=14,
+        vocab=256,
+    )
     assert "skipped 1 unreadable or binary" in str(done)
 
 

@@ -15,7 +15,7 @@ from planner.model.shape import ModelShape
 from tests.unit.worker.weights.hugging_face.golden import KINDS, golden, model_of
 from worker.weights.hugging_face.config import config_of, difference, digest, final_config
 
-SMALL = ModelShape("small", layers=2, hidden=32, heads=4, kv_heads=2, ffn=64, vocab=200)
+SMALL = ModelShape(name="small", layers=2, hidden=32, heads=4, kv_heads=2, ffn=64, vocab=200)
 STRETCHED = dataclasses.replace(
     SMALL.arithmetic,
     rotary=Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 4096)),

@@ -15,7 +15,7 @@ from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import stored_tensors
 
-MODEL = ModelShape("small", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=200)
+MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=200)
 LLAMA = FAMILIES["llama"]
 
 
@@ -140,7 +140,7 @@ def test_an_index_that_promises_too_much_is_refused(tmp_path):
 
 def test_files_of_the_bare_model_and_masks_of_old_files_are_read(tmp_path):
     model = ModelShape(
-        "gpt", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, gated=False,
+        name="gpt", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, gated=False,
         rotary=False, max_positions=32, tied_head=True, bias=True, qkv_bias=True,
     )  # fmt: skip
     held = weights(model, FAMILIES["gpt2"])
@@ -156,7 +156,7 @@ def test_files_of_the_bare_model_and_masks_of_old_files_are_read(tmp_path):
 
 def test_a_tied_head_reads_the_embedding_and_a_second_copy_is_left_alone(tmp_path):
     model = ModelShape(
-        "tied", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, tied_head=True
+        name="tied", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=200, tied_head=True
     )
     held = weights(model)
     assert "lm_head.weight" not in held

@@ -35,14 +35,14 @@ def test_every_tensor_of_ours_is_in_one_of_theirs(tmp_path, kind):
 
 
 def test_a_model_without_family_keeps_our_names():
-    model = ModelShape("own", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+    model = ModelShape(name="own", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
     found = stored_tensors(model, None)
     assert [tensor.name for tensor in found] == [tensor.name for tensor in model_tensors(model)]
     assert found[0].shape == (64, 16), "without the padded rows"
 
 
 def test_a_tensor_without_a_name_is_refused():
-    model = ModelShape("own", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
+    model = ModelShape(name="own", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
     odd = dataclasses.replace(model, query_key_norm=True)
     with pytest.raises(
         InvalidWeights, match=r"has the tensor '1\.q_norm', for which files of GPTN"
