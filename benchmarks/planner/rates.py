@@ -151,8 +151,14 @@ from planner.search.driver import search
 from planner.model.workload import Workload
 import planner.search.searcher
 imported_s = time.perf_counter()
-workload = Workload(find_model(sys.argv[2]), 2048, 2048, "fp16")
-question = PlanRequest(workload, Composition.from_text(sys.argv[3]), budget_evaluations=500)
+workload = Workload(
+    model=find_model(sys.argv[2]), global_batch=2048, sequence_length=2048, precision="fp16"
+)
+question = PlanRequest(
+    workload=workload,
+    composition=Composition.from_text(sys.argv[3]),
+    budget_evaluations=500,
+)
 search(question, find_profile(workload))
 first_s = time.perf_counter()
 search(question, find_profile(workload))

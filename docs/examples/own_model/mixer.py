@@ -81,7 +81,7 @@ def loss(_tp: TensorParallel) -> Loss:
 def model() -> OwnModel:
     """The entry point: `mixer:model`."""
     shape = ModelShape(
-        "mixer",
+        name="mixer",
         layers=BLOCKS,
         hidden=HIDDEN,
         heads=4,

@@ -201,7 +201,7 @@ def moved_in_an_emergency():
     operator = running("a", "b")
     operator.cluster.drain("b", 5.0)
     (message,) = events(adopted(operator))
-    assert message.startswith("epoch 2: the job moves in haste")
+    assert message.startswith("epoch 2 (drain): the job moves in haste")
     return operator
 
 

@@ -164,7 +164,9 @@ def test_the_hash_seed_of_the_process_changes_no_plan():
         "from planner.request import PlanRequest; from planner.search.driver import search; "
         "from planner.model.workload import Workload, find_model; "
         "c = Composition.from_text('demo-fast=1x2+1x3,demo-slow=1x1'); "
-        "r = PlanRequest(Workload(find_model('tiny-llama'), 32, 128), c, min_holders=2); "
+        "m = find_model('tiny-llama'); "
+        "w = Workload(model=m, global_batch=32, sequence_length=128); "
+        "r = PlanRequest(workload=w, composition=c, min_holders=2); "
         "print(search(r, load_profile('tiny-llama')).plan.digest)"
     )
     digests = {
