@@ -23,7 +23,8 @@ import sys
 from pathlib import Path
 from heddle.train.preconditions.output_folder import OutputFolder
 from worker.weights.run_record import RunRecord
-held = OutputFolder(Path(sys.argv[1]), RunRecord(run="one", job="tiny", host={host!r}, pid={pid}), False)
+record = RunRecord(run="one", job="tiny", host={host!r}, pid={pid})
+held = OutputFolder(Path(sys.argv[1]), record, False)
 print("held", flush=True)
 sys.stdin.read()
 """
