@@ -152,7 +152,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         failures=_failures_of(data, "failures"),
         start_failures=_start_failures_of(data),
         steps=int(data["steps"]) if "steps" in data else None,
-        in_haste=data.get("inHaste") == "true",
+        is_emergency=data.get("inHaste") == "true",
         max_gpus=int(data["maxGPUs"]) if "maxGPUs" in data else None,
         # A newer operator may know more words.
         moved_by=next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
