@@ -1,6 +1,6 @@
 """Measure the stall of join, drain and loss, part by part, and what a cold restart costs beside it.
 
-Runs the demo's story several times without a screen and writes the median and the maximum to
+Runs the demo's scenario several times without a screen and writes the median and the maximum to
 `docs/results/`, with the command, the date and the machine.  `python -m benchmarks.stall
 [--repeats N]`
 """

@@ -107,7 +107,7 @@ def _options(
 ) -> DemoOptions:
     from heddle.demo.job import MODEL, STEPS
     from heddle.demo.run import DemoOptions
-    from heddle.demo.story import COOLDOWN_S, NODES, SCRIPT
+    from heddle.demo.scenario import COOLDOWN_S, NODES, SCRIPT
     from heddle.train.run import check_nodes
     from heddle.train.script import check_script, load_nodes, load_script
     from planner.profiles.profile import load_profile

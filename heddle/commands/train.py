@@ -124,13 +124,13 @@ def train(
     """
     if interactive and not sys.stdin.isatty():
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
-    from heddle.train.choices import Wishes, choose
+    from heddle.train.choices import TrainOptions, choose
     from heddle.train.machine import this_machine
     from heddle.train.preconditions.refusals import refusals
     from heddle_operator.apis.errors import InvalidJob
 
     machine = this_machine()
-    wishes = Wishes(
+    options = TrainOptions(
         ranks=ranks,
         nodes=nodes,
         script=script,
@@ -140,7 +140,7 @@ def train(
         plan=plan,
     )
     try:
-        choices = choose(job, wishes, machine)
+        choices = choose(job, options, machine)
         wrong = refusals(choices, fresh, reads_weights=check)
         if wrong:
             raise InvalidJob("\n".join(wrong))

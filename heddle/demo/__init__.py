@@ -1,1 +1,1 @@
-"""The demo: a run on this machine with emulated GPUs, a story and a comparison at its end."""
+"""The demo: a run on this machine with emulated GPUs, a scenario and a comparison at its end."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from heddle.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
-from heddle.demo.story import JOINERS
+from heddle.demo.scenario import JOINERS
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
 from heddle.train.script import Event

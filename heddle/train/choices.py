@@ -34,7 +34,7 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class TrainOptions:
     """Options of a user beside the job.
 
     Attributes:
@@ -90,7 +90,7 @@ class Choices:
         return replace(self, job=self.job.model_copy(update={"metadata": metadata}))
 
 
-def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
+def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
     """What is run.
 
     Raises:
@@ -105,23 +105,23 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
             wrong.append(str(error))
             return None
 
-    if wishes.device == "cuda":
+    if options.device == "cuda":
         wrong.append(
             "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
         )
-    job = _job(source, wishes.output, wrong)
+    job = _job(source, options.output, wrong)
     here = Composition(
-        (Node(name=NODE, gpu_type=machine.gpu_type, gpus=wishes.ranks or machine.usual_ranks),)
+        (Node(name=NODE, gpu_type=machine.gpu_type, gpus=options.ranks or machine.usual_ranks),)
     )
     nodes: Composition | None = here
-    if wishes.nodes is not None:
-        path = wishes.nodes
+    if options.nodes is not None:
+        path = options.nodes
         nodes = found(lambda: _named(load_nodes(path), machine))
-        if wishes.ranks is not None:
+        if options.ranks is not None:
             wrong.append("--ranks and --nodes both say how many processes there are; give one")
     script: tuple[Event, ...] = ()
-    if wishes.script is not None and nodes is not None:
-        path, present = wishes.script, nodes
+    if options.script is not None and nodes is not None:
+        path, present = options.script, nodes
         script = tuple(
             replace(event, node=_own(event.node, machine)) if event.node else event
             for event in found(lambda: load_script(path, present)) or ()
@@ -136,14 +136,14 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
             if node.gpus > MOST_GPUS
         ]
     if job is not None:
-        output = wishes.output or Path(job.spec.output.path if job.spec.output else _usual(job))
+        output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
         wrong += [
             *_data(job),
             *_weights(job),
             *_output(output, job),
-            *_limits(job, nodes, script, wishes.plan),
+            *_limits(job, nodes, script, options.plan),
         ]
-    plan = _given(wishes.plan, job, nodes, machine, wrong)
+    plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)))
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
@@ -151,7 +151,7 @@ def choose(source: Path, wishes: Wishes, machine: Machine) -> Choices:
     gpus = like.gpus if emulates else 1
     price = None if like.price is None else like.price * gpus / like.gpus
     joiner = Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
-    run, notes = as_run_here(job, output, emulates, wishes.log_format)
+    run, notes = as_run_here(job, output, emulates, options.log_format)
     return Choices(
         job=_following(run, plan),
         nodes=nodes,

@@ -26,7 +26,7 @@ Result = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
-    """One whole run of the story, with its picture."""
+    """One whole run of the scenario, with its picture."""
     picture = tmp_path_factory.mktemp("demo") / "demo.svg"
     command = [HEDDLE, "demo", "--headless", "--output", "json", "--picture", str(picture)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)

@@ -33,7 +33,7 @@ DRAIN = ("drain", "n1", "--ignore-daemonsets", "--delete-emptydir-data", "--time
 
 
 class Demo:
-    """One run of the story.
+    """One run of the scenario.
 
     Args:
         cluster: with the first nodes and one for the operator.
@@ -48,7 +48,7 @@ class Demo:
         self._job = Job(cluster, yaml.safe_load(EXAMPLE.read_text())["metadata"]["name"])
 
     def run(self) -> None:
-        """The whole story.
+        """The whole scenario.
 
         Raises:
             ClusterFailed: something did not come in time; the message says where the job stands.

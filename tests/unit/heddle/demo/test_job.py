@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle.demo.job import MODEL, STEPS, demo_job, text_folder
 from heddle.demo.run import EVALUATIONS
-from heddle.demo.story import NODES, SCRIPT
+from heddle.demo.scenario import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.profiles.profile import load_profile
 from planner.request import PlanRequest

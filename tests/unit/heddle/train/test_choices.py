@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from heddle.train.choices import NODE, Wishes, as_run_here, choose
+from heddle.train.choices import NODE, TrainOptions, as_run_here, choose
 from heddle.train.machine import Machine
 from heddle_operator.apis.errors import InvalidJob
 from planner.model.catalogue import MODELS
@@ -41,9 +41,9 @@ def job_file(tmp_path, **changes):
     return path
 
 
-def mistakes(path, **wishes):
+def mistakes(path, **options):
     with pytest.raises(InvalidJob) as error:
-        choose(path, Wishes(**wishes), MACHINE)
+        choose(path, TrainOptions(**options), MACHINE)
     return str(error.value).splitlines()
 
 
@@ -52,7 +52,7 @@ def test_a_job_for_a_cluster_runs_here_on_one_node_of_this_processor(tmp_path):
     path = job_file(
         tmp_path, spec__elastic__gpuTypes={"allow": ["h100"]}, spec__worker={"template": template}
     )
-    found = choose(path, Wishes(), MACHINE)
+    found = choose(path, TrainOptions(), MACHINE)
     (node,) = found.nodes.nodes
     assert (node.name, node.gpu_type, node.gpus) == (NODE, "cpu-amd-epyc", 2)
     assert not found.emulates
@@ -63,13 +63,13 @@ def test_a_job_for_a_cluster_runs_here_on_one_node_of_this_processor(tmp_path):
 
 
 def test_ranks_and_output_are_the_users(tmp_path):
-    found = choose(job_file(tmp_path), Wishes(ranks=3, output=tmp_path / "mine"), MACHINE)
+    found = choose(job_file(tmp_path), TrainOptions(ranks=3, output=tmp_path / "mine"), MACHINE)
     assert found.nodes.gpus == 3
     assert found.job.spec.output.path == str(tmp_path / "mine")
 
 
 def test_nothing_else_of_the_job_changes(tmp_path):
-    found = choose(job_file(tmp_path), Wishes(), MACHINE)
+    found = choose(job_file(tmp_path), TrainOptions(), MACHINE)
     again, _ = as_run_here(found.job, tmp_path / "out", emulates=True)
     assert again == found.job
 
@@ -119,7 +119,7 @@ def folder(tmp_path):
 
 def test_a_folder_of_this_machine_is_what_is_trained(tmp_path, folder):
     model = {"path": str(folder), "configRef": "llama"}
-    found = choose(job_file(tmp_path, spec__model=model), Wishes(), MACHINE)
+    found = choose(job_file(tmp_path, spec__model=model), TrainOptions(), MACHINE)
     assert found.job.training.weights == str(folder)
     assert any("spec.model.configRef" in note for note in found.notes)
 
@@ -131,14 +131,14 @@ def test_weights_that_do_not_fit_and_an_output_over_them_are_mistakes(tmp_path, 
     assert "it lacks 57 tensors (" in first
     assert "is that of the model, whose weights it would replace" in second
     seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "Seed"})
-    assert choose(seeded, Wishes(), MACHINE).job.training.weights is None
+    assert choose(seeded, TrainOptions(), MACHINE).job.training.weights is None
 
 
 def test_emulated_nodes_are_named_in_a_file(tmp_path):
     nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
     nodes.write_text("- {name: a, type: demo-fast, gpus: 2}")
     script.write_text("- {at_step: 3, join: {name: b, type: demo-slow, gpus: 1}}")
-    found = choose(job_file(tmp_path), Wishes(nodes=nodes, script=script), MACHINE)
+    found = choose(job_file(tmp_path), TrainOptions(nodes=nodes, script=script), MACHINE)
     assert found.emulates
     assert (found.most_ranks, found.joiners[0].gpu_type) == (3, "demo-fast")
 
@@ -149,7 +149,7 @@ def test_type_cpu_is_this_machines_processor(tmp_path):
     script.write_text(
         "- {at_step: 3, join: {name: b, type: cpu, gpus: 1}}\n- {at_step: 9, kill: a}"
     )
-    found = choose(job_file(tmp_path), Wishes(nodes=nodes, script=script), MACHINE)
+    found = choose(job_file(tmp_path), TrainOptions(nodes=nodes, script=script), MACHINE)
     assert not found.emulates
     assert found.nodes.nodes[0].gpu_type == found.script[0].node.gpu_type == "cpu-amd-epyc"
 
@@ -193,7 +193,7 @@ def tokenizer(tmp_path, *names):
 def test_texts_and_their_tokenizer_are_looked_at_before_anything_starts(tmp_path):
     (tmp_path / "wiki.jsonl").write_text('{"text": "a"}')
     data = {"path": str(tmp_path / "wiki.jsonl"), "tokenizer": tokenizer(tmp_path, "a", "</s>")}
-    found = choose(job_file(tmp_path, spec__data=data), Wishes(), MACHINE)
+    found = choose(job_file(tmp_path, spec__data=data), TrainOptions(), MACHINE)
     assert found.job.spec.data.texts == (str(tmp_path / "wiki.jsonl"),)
     lines = mistakes(job_file(tmp_path, spec__data=data | {"path": "/none.jsonl"}))
     assert lines == ["spec.data names '/none.jsonl', which cannot be found; name its path on this "
@@ -225,14 +225,14 @@ def test_an_output_over_the_model_is_replaced_by_the_one_that_is_named(tmp_path,
     changes = {"spec__model": {"path": str(folder)}, "spec__output": {"path": str(folder)}}
     (line,) = mistakes(job_file(tmp_path, **changes))
     assert "spec.output.path is the folder of the model" in line
-    found = choose(job_file(tmp_path, **changes), Wishes(output=tmp_path / "new"), MACHINE)
+    found = choose(job_file(tmp_path, **changes), TrainOptions(output=tmp_path / "new"), MACHINE)
     assert found.job.spec.output.path == str(tmp_path / "new")
 
 
 def test_a_sample_beyond_the_models_positions_is_a_note(tmp_path, folder):
     config = json.loads((folder / "config.json").read_text()) | {"max_position_embeddings": 64}
     (folder / "config.json").write_text(json.dumps(config))
-    found = choose(job_file(tmp_path, spec__model={"path": str(folder)}), Wishes(), MACHINE)
+    found = choose(job_file(tmp_path, spec__model={"path": str(folder)}), TrainOptions(), MACHINE)
     assert any("max_position_embeddings 64" in note for note in found.notes)
 
 
@@ -245,5 +245,5 @@ def test_a_folder_that_refuses_is_a_mistake_before_anything_is_measured(tmp_path
 
 
 def test_what_is_tried_in_the_output_folder_leaves_nothing_behind(tmp_path):
-    choose(job_file(tmp_path), Wishes(output=tmp_path / "new" / "out"), MACHINE)
+    choose(job_file(tmp_path), TrainOptions(output=tmp_path / "new" / "out"), MACHINE)
     assert [file.name for file in tmp_path.iterdir()] == ["job.yaml"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heddle.demo.story import NODES, SCRIPT
+from heddle.demo.scenario import NODES, SCRIPT
 from heddle.train.run import check_nodes
 from heddle.train.script import check_script, load_nodes, load_script
 from heddle_operator.apis.errors import InvalidScript

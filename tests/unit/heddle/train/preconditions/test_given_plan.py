@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from heddle.train.choices import NODE, Wishes, choose
+from heddle.train.choices import NODE, TrainOptions, choose
 from heddle.train.preconditions.refusals import refusals
 from heddle_operator.apis.errors import InvalidJob
 from planner.model.catalogue import MODELS
@@ -35,20 +35,20 @@ def plan_file(tmp_path, plan, workload=None):
     return file
 
 
-def chosen(tmp_path, file, **wishes):
-    return choose(job_file(tmp_path), Wishes(plan=file, **wishes), MACHINE)
+def chosen(tmp_path, file, **options):
+    return choose(job_file(tmp_path), TrainOptions(plan=file, **options), MACHINE)
 
 
-def refused(tmp_path, file, **wishes):
+def refused(tmp_path, file, **options):
     with pytest.raises(InvalidJob) as error:
-        chosen(tmp_path, file, **wishes)
+        chosen(tmp_path, file, **options)
     (line,) = str(error.value).splitlines()
     assert line.startswith(f"--plan {file}: ")
     return line
 
 
 def batch_of(tmp_path):
-    return choose(job_file(tmp_path), Wishes(), MACHINE).job.workload.global_batch
+    return choose(job_file(tmp_path), TrainOptions(), MACHINE).job.workload.global_batch
 
 
 def test_gpus_of_a_plan_are_the_ranks_of_this_machine(tmp_path):
@@ -66,9 +66,9 @@ def test_gpus_of_a_plan_are_the_ranks_of_this_machine(tmp_path):
 def test_mode_manual_asks_for_a_plan_and_takes_it(tmp_path):
     path = job_file(tmp_path, spec__elastic={"mode": "Manual"})
     with pytest.raises(InvalidJob, match="give the plan with --plan"):
-        choose(path, Wishes(), MACHINE)
+        choose(path, TrainOptions(), MACHINE)
     file = plan_file(tmp_path, pipeline(batch_of(tmp_path)))
-    assert choose(path, Wishes(plan=file), MACHINE).plan is not None
+    assert choose(path, TrainOptions(plan=file), MACHINE).plan is not None
 
 
 def test_a_plan_of_another_model_is_refused(tmp_path):

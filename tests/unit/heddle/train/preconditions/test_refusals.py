@@ -9,14 +9,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from heddle.train.choices import Wishes, choose
+from heddle.train.choices import TrainOptions, choose
 from heddle.train.preconditions.refusals import refusals, weights_bytes
 from tests.unit.heddle.commands.test_weights import hugging_face_folder
 from tests.unit.heddle.train.test_choices import MACHINE, TINY, job_file
 
 
-def found(path, is_fresh=False, reads_weights=True, **wishes):
-    return refusals(choose(path, Wishes(**wishes), MACHINE), is_fresh, reads_weights)
+def found(path, is_fresh=False, reads_weights=True, **options):
+    return refusals(choose(path, TrainOptions(**options), MACHINE), is_fresh, reads_weights)
 
 
 def test_a_job_that_runs_is_refused_nothing(tmp_path):

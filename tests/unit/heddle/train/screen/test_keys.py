@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.demo.story import JOINERS
+from heddle.demo.scenario import JOINERS
 from heddle.train.screen.keys import event_for
 from heddle_operator.state.snapshot import ObservedNode
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from heddle.demo.run import DemoOptions, DemoRun
-from heddle.demo.story import NODES
+from heddle.demo.scenario import NODES
 from heddle.local.processes import processes_with
 from heddle.train.screen.show import show
 

@@ -1,4 +1,4 @@
-"""The demo's story: what the planner answers as nodes of the emulated types come and go."""
+"""The demo's scenario: what the planner answers as nodes of the emulated types come and go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from heddle.demo.job import GLOBAL_BATCH, demo_job
 from heddle.demo.run import EVALUATIONS
-from heddle.demo.story import NODES, SCRIPT
+from heddle.demo.scenario import NODES, SCRIPT
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
@@ -32,7 +32,7 @@ def compositions() -> list[Composition]:
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """The answers in order; the slow node's is not adopted."""
 
     start: PlanAnswer
@@ -58,14 +58,14 @@ def ask(composition: Composition, current: Plan | None = None) -> PlanAnswer:
 
 
 @pytest.fixture(scope="module")
-def story() -> Story:
+def scenario() -> Scenario:
     first, second, third, fourth, fifth = compositions()
     start = ask(first)
     joined = ask(second, start.plan)
     slow = ask(third, joined.plan)
     # a plan moves to the nodes that stay first; the slow one only pays once others are gone
     drained = ask(fourth.without(["slow-1"]), joined.plan)
-    return Story(start, joined, slow, drained, ask(fifth.without(["slow-1"]), drained.plan))
+    return Scenario(start, joined, slow, drained, ask(fifth.without(["slow-1"]), drained.plan))
 
 
 def gain(answer: PlanAnswer, current: Plan, composition: Composition) -> float:
@@ -74,8 +74,8 @@ def gain(answer: PlanAnswer, current: Plan, composition: Composition) -> float:
 
 
 @pytest.mark.slow
-def test_a_joining_node_changes_tp_depth_and_number_of_templates(story):
-    before, after = story.start.plan, story.joined.plan
+def test_a_joining_node_changes_tp_depth_and_number_of_templates(scenario):
+    before, after = scenario.start.plan, scenario.joined.plan
     assert before.tp_degrees != after.tp_degrees
     assert {s.layers for t in before.templates for s in t.stages} != {
         s.layers for t in after.templates for s in t.stages
@@ -84,24 +84,24 @@ def test_a_joining_node_changes_tp_depth_and_number_of_templates(story):
     assert after.gpus == 5
 
 
-def test_the_fast_node_pays_and_the_slow_one_does_not(story):
-    assert gain(story.joined, story.start.plan, compositions()[1]) > 0.5
-    assert 0.001 < gain(story.slow, story.joined.plan, compositions()[2]) < MIN_GAIN
+def test_the_fast_node_pays_and_the_slow_one_does_not(scenario):
+    assert gain(scenario.joined, scenario.start.plan, compositions()[1]) > 0.5
+    assert 0.001 < gain(scenario.slow, scenario.joined.plan, compositions()[2]) < MIN_GAIN
 
 
-def test_the_state_lives_on_two_nodes_where_it_can(story):
-    assert story.start.holders_min == 1  # a replica does not fit on one node
-    assert story.start.notes
-    for answer in (story.joined, story.slow):
+def test_the_state_lives_on_two_nodes_where_it_can(scenario):
+    assert scenario.start.holders_min == 1  # a replica does not fit on one node
+    assert scenario.start.notes
+    for answer in (scenario.joined, scenario.slow):
         assert answer.holders_min >= 2
         assert not answer.notes
-    assert story.drained.notes  # nor on fast-2, so that fast-3 alone holds it all
+    assert scenario.drained.notes  # nor on fast-2, so that fast-3 alone holds it all
 
 
-def test_the_state_survives_the_drain_and_the_loss(story):
+def test_the_state_survives_the_drain_and_the_loss(scenario):
     for before, after, gone in (
-        (story.joined, story.drained, "fast-1"),
-        (story.drained, story.lost, "fast-2"),
+        (scenario.joined, scenario.drained, "fast-1"),
+        (scenario.drained, scenario.lost, "fast-2"),
     ):
         assert gone in before.plan.nodes
         assert gone not in after.plan.nodes
@@ -118,12 +118,12 @@ def held_without(gone: str, plan: Plan) -> set[int]:
     return held
 
 
-def test_steps_are_long_enough_to_emulate_and_short_enough_to_watch(story):
-    assert 0.4 < story.start.simulation_s < 0.9
-    assert 0.2 < story.joined.simulation_s < 0.5
-    assert all(answer.plan.gpus <= MOST_RANKS for answer in story.adopted())
+def test_steps_are_long_enough_to_emulate_and_short_enough_to_watch(scenario):
+    assert 0.4 < scenario.start.simulation_s < 0.9
+    assert 0.2 < scenario.joined.simulation_s < 0.5
+    assert all(answer.plan.gpus <= MOST_RANKS for answer in scenario.adopted())
 
 
-def test_a_whole_replica_never_fits_on_one_gpu(story):
-    for answer in story.adopted():
+def test_a_whole_replica_never_fits_on_one_gpu(scenario):
+    for answer in scenario.adopted():
         assert all(template.gpus >= 2 for template in answer.plan.templates)
