@@ -41,7 +41,7 @@ class Budget:
         self._began_s = clock()
         self._left_out_s = 0.0
 
-    def leave_out(self, seconds: float) -> None:
+    def exclude(self, seconds: float) -> None:
         """Seconds that do not count."""
         self._left_out_s += seconds
 

@@ -167,7 +167,7 @@ class _Search:
         load(pricing)
         seconds = self._budget.now_s() - begun_s
         if seconds > LOAD_S:
-            self._budget.leave_out(seconds)
+            self._budget.exclude(seconds)
             self._state.record("load kernel", begun_s)
 
     # ------------------------------------------------------------------ rollouts

@@ -57,7 +57,7 @@ def test_seconds_left_out_do_not_count_against_the_budget():
     one, clock = begun(budget_s=2.0)
     clock.s += 1.5
     assert one.budget.left_s == 0.5
-    one.budget.leave_out(1.0)
+    one.budget.exclude(1.0)
     assert one.budget.left_s == 1.5
     assert one.budget.passed_s == 0.5
 
