@@ -15,7 +15,7 @@ from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate, Judge
-from planner.search.solution_pool import NEAR, SolutionPool
+from planner.search.solution_pool import NEAR_RATIO, SolutionPool
 from planner.wording import counted
 
 FINALISTS = 32  # plans that are placed again to move fewer bytes
@@ -30,7 +30,7 @@ def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) ->
     assert pool.best is not None
     assert before is not None
     holders, best = pool.rank(pool.best)
-    limit = best * NEAR
+    limit = best * NEAR_RATIO
     if current is not None and pool.rank(current)[0] == holders:
         limit = min(limit, pool.objective(current))
     near = [c for c in pool.found if pool.rank(c) <= (holders, limit)]

@@ -13,7 +13,7 @@ from planner.cost.money import minimised_price, plan_price
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate
 
-NEAR = 1.005  # plans within half a per cent count as equally good
+NEAR_RATIO = 1.005  # plans within half a per cent count as equally good
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from planner.search.candidate import Judge, Recipe
 from planner.search.solution_pool import SolutionPool
 
 PLACED = 16  # plans that are placed and priced at the end of the search
-HOPELESS = 1.02  # a plan that is estimated so much worse than the best is not placed
+HOPELESS_RATIO = 1.02  # a plan that is estimated so much worse than the best is not placed
 KEPT_BACK = 0.1  # of the seconds left, at most, to place the last plans
 
 Recipes = Iterable[tuple[float, Recipe]]  # (estimated objective, plan before its placement)
@@ -75,7 +75,7 @@ class SearchState:
             is_late = self.budget.left_s < (self._place_s if rank else 0.0)
             if recipe in self._placed or (self.pool.best and is_late):
                 continue
-            if value > HOPELESS * self._best and self._is_held():
+            if value > HOPELESS_RATIO * self._best and self._is_held():
                 continue
             self._place(value, recipe)
 

@@ -24,7 +24,7 @@ from planner.search.column_generation.pricing_problem import new_columns, price_
 
 PER_ROUND = 60  # best columns of a round
 BOTTLENECKS = 32  # of a round, those that gained most the last time
-PROMISING = -0.06  # least gain, as a share, of these; all are tried where none gained so much
+PROMISING_RATIO = -0.06  # least gain, as a share, of these; all are tried where none gained so much
 ROUNDS = 8  # of prices and columns, at most
 ENOUGH = 1.002  # a round that adds less to the mix
 STALE = 2  # such rounds in a row that end the rounds
@@ -67,8 +67,8 @@ class ColumnSearch:
             self._prices = SMOOTH * self._prices + (1 - SMOOTH) * duals
             gain = self._network.gain
             promising = float(np.partition(gain, -BOTTLENECKS, axis=None)[-BOTTLENECKS])
-            is_partial = gain.max() > PROMISING
-            least = max(PROMISING, promising) if is_partial else -math.inf
+            is_partial = gain.max() > PROMISING_RATIO
+            least = max(PROMISING_RATIO, promising) if is_partial else -math.inf
             columns, asked = new_columns(2 * PER_ROUND), (incumbent.seconds, self._prices, least)
             price_columns(self._tables, self._network, *asked, columns)
             new = self.master.add(columns, PER_ROUND, incumbent.pipelines)

@@ -32,17 +32,17 @@ from planner.search.few_gpus.placed_candidate import (
 )
 from planner.search.few_gpus.templates import Counts, adjacent, counts_of, starts
 from planner.search.fill import Filling, Structure, options
-from planner.search.solution_pool import NEAR, SolutionPool
+from planner.search.solution_pool import NEAR_RATIO, SolutionPool
 
 STARTS = 24  # of the plans that other engines found
 FRESH = 20  # sets of one template between two sets that are taken
 TRIED = 3  # first fills of a placed set that are priced
 POOL = 16  # templates that may take the room of others
 PER_DEMAND = 2  # of them, of those that need the same GPUs
-PROMISING = 1.25  # a first fill that is slower than the best plan by more is priced last
-HOPEFUL = 1.15  # a first plan that is slower than the best by more descends last
-CLOSE = 1.05  # a first plan that is slower than the best of its set by more does not descend
-WORTHY = 1.1  # a plan that is slower than the best by more keeps its nodes
+PROMISING_RATIO = 1.25  # a first fill that is slower than the best plan by more is priced last
+HOPEFUL_RATIO = 1.15  # a first plan that is slower than the best by more descends last
+CLOSE_RATIO = 1.05  # a first plan that is slower than the best of its set by more does not descend
+WORTHY_RATIO = 1.1  # a plan that is slower than the best by more keeps its nodes
 SHAKEN = 10  # plans of different sets that are changed at random in the end
 MOST_SHAKES = 4  # random steps
 MOST_IN_VAIN = 500  # sets that are visited, however small the budget, until a plan is found
@@ -178,9 +178,9 @@ class ExactSearch:
                     found.append((value, filled))
         found.sort()
         for value, filled in found:
-            if value > (found[0][0][0], found[0][0][1] * CLOSE):
+            if value > (found[0][0][0], found[0][0][1] * CLOSE_RATIO):
                 break
-            if self._is_near(value, HOPEFUL):
+            if self._is_near(value, HOPEFUL_RATIO):
                 self._descend(filled, value)
             else:
                 heappush(self._left, (value, filled))
@@ -200,7 +200,7 @@ class ExactSearch:
         promising = []
         for seconds, filled in found[:TRIED]:
             least = (self._reach(filled), seconds * self._weight(filled))
-            if self._is_near(least, PROMISING):
+            if self._is_near(least, PROMISING_RATIO):
                 promising.append(filled)
             else:
                 heappush(self._left, (least, filled))
@@ -223,7 +223,7 @@ class ExactSearch:
         is_better = True
         while is_better:
             is_better = False
-            for step in self._steps(candidate, moves_nodes=self._is_near(value, WORTHY)):
+            for step in self._steps(candidate, moves_nodes=self._is_near(value, WORTHY_RATIO)):
                 if self._is_over():
                     return
                 moved = canonical(step, self._twins)
@@ -269,7 +269,7 @@ class ExactSearch:
             self._best[counts] = (value, candidate)
             heappush(self._heap, (value, counts))
         # without a plan that runs only the best is asked for; else of near ones the fewest bytes
-        if self._is_near(value, 1 - 1e-12 if self._request.current is None else NEAR):
+        if self._is_near(value, 1 - 1e-12 if self._request.current is None else NEAR_RATIO):
             self._offer(candidate, cost)
         return value
 

@@ -18,7 +18,7 @@ from planner.plans.movement import bytes_to_move
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from planner.search.solution_pool import NEAR
+from planner.search.solution_pool import NEAR_RATIO
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 
 TEN = "fast-0:2 fast-1:3 fast-2:2 slow-0:1 slow-1:2"
@@ -116,7 +116,7 @@ def test_of_equally_fast_plans_the_one_that_moves_fewest_bytes_is_taken():
     before = ask("fast-0:4 fast-1:4 slow-0:2").plan
     rest = "fast-1:4 slow-0:2"
     fresh, kept = ask(rest), ask(rest, current=before)
-    assert kept.cost.iteration_s <= fresh.cost.iteration_s * NEAR
+    assert kept.cost.iteration_s <= fresh.cost.iteration_s * NEAR_RATIO
     assert kept.bytes_to_move < bytes_to_move(MODEL, before, fresh.plan)
 
 
@@ -125,7 +125,7 @@ def test_a_gain_below_half_a_per_cent_moves_nothing():
     before = ask("fast-1:2 fast-2:2").plan
     grown = "fast-0:1 fast-1:2 fast-2:2"
     fresh, kept = ask(grown), ask(grown, current=before)
-    assert fresh.cost.iteration_s < kept.cost.iteration_s < fresh.cost.iteration_s * NEAR
+    assert fresh.cost.iteration_s < kept.cost.iteration_s < fresh.cost.iteration_s * NEAR_RATIO
     assert (kept.plan, kept.bytes_to_move) == (before, 0)
 
 

@@ -11,7 +11,7 @@ from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.candidate import Judge, Recipe
 from planner.search.fill import Filling
-from planner.search.state import HOPELESS, PLACED, SearchState
+from planner.search.state import HOPELESS_RATIO, PLACED, SearchState
 from tests.builders import MODEL, demo_profile, nodes, workload
 
 COMPOSITION = nodes("fast-0:2 fast-1:1")
@@ -118,9 +118,9 @@ def test_the_first_plan_that_is_better_ends_the_placing_of_rollouts():
 def test_a_plan_that_is_estimated_far_worse_is_not_placed():
     one, _ = begun()
     one.place(iter([(1.0, recipe(2))]), 1)
-    one.place(iter([(1.0 * HOPELESS + 0.01, recipe(1, 1))]), 1)
+    one.place(iter([(1.0 * HOPELESS_RATIO + 0.01, recipe(1, 1))]), 1)
     assert len(one.pool.found) == 1
-    one.place(iter([(1.0 * HOPELESS, recipe(1, 1))]), 1)
+    one.place(iter([(1.0 * HOPELESS_RATIO, recipe(1, 1))]), 1)
     assert len(one.pool.found) == 2
 
 
