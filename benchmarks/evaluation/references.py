@@ -17,7 +17,7 @@ from planner.errors import HeddleError, InvalidRequest
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.training.composition_sets import ListedComposition
 from planner.wording import kind_of, reason_of
 
@@ -58,7 +58,7 @@ class Reference:
         now = 0.0
         if self.plan is not None:
             composition = Composition.from_text(self.composition)
-            found = Judge(workload=workload, composition=composition, profile=profile).as_it_is(
+            found = Evaluator(workload=workload, composition=composition, profile=profile).as_it_is(
                 self.plan
             )
             now = 0.0 if found is None else found.cost.throughput_samples_s

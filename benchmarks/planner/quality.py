@@ -21,7 +21,7 @@ from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.candidate import Candidate, Judge
+from planner.search.candidate import Candidate, Evaluator
 from planner.search.driver import search
 from planner.search.searcher import Allowance, Searcher
 
@@ -181,12 +181,12 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     worker = Searcher(pricing, limits, 0)
     worker.start()
     worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
-    judge = Judge(workload=workload, composition=composition, profile=profile)
+    evaluator = Evaluator(workload=workload, composition=composition, profile=profile)
     best: Candidate | None = None
     for index, (_, recipe) in enumerate(worker.recipes()):
         if index == SETTLED:
             break
-        found = judge.settle(recipe)
+        found = evaluator.place_and_price(recipe)
         if found is None:
             continue
         if len(found.plan.templates) <= templates and (

@@ -24,7 +24,7 @@ from planner.estimator.workspace import Workspace, new_workspace
 from planner.policy.propose import propose
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.searcher import COOL, Allowance, Searcher
 from planner.training.composition_sets import ListedComposition
 
@@ -144,9 +144,9 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
             offer(elites, row, worker.elites)
     worker.evaluations = evaluations
     worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
-    judge = Judge(workload=workload, composition=one.composition, profile=profile)
+    evaluator = Evaluator(workload=workload, composition=one.composition, profile=profile)
     for _, recipe in worker.recipes():
-        best = judge.settle(recipe)
+        best = evaluator.place_and_price(recipe)
         if best is not None:
             took_s = clock() - begun_s
             samples_s = best.cost.throughput_samples_s

@@ -49,7 +49,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class Evaluator:
     """Places and prices plans of one workload on one composition."""
 
     workload: Workload
@@ -64,7 +64,7 @@ class Judge:
         object.__setattr__(self, "_by_class", by_class(self.composition))
         object.__setattr__(self, "_gpus", self.max_gpus.allowed(self.composition))
 
-    def settle(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
+    def place_and_price(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
         """The best of all ways to place a recipe; arguments are those of `placed`.
 
         None if the nodes have no room, the memory is too small or the batch cannot be shared.

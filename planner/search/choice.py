@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
-from planner.search.candidate import Candidate, Judge
+from planner.search.candidate import Candidate, Evaluator
 from planner.search.solution_pool import NEAR_RATIO, SolutionPool
 from planner.wording import counted
 
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 
 
-def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) -> Candidate:
+def fewest_bytes(pool: SolutionPool, evaluator: Evaluator, current: Candidate | None) -> Candidate:
     """Of the plans within half a per cent, the one that moves fewest bytes.
 
     The pool has a best plan; `current` is the plan that runs, if it still fits.
@@ -37,7 +37,7 @@ def fewest_bytes(pool: SolutionPool, judge: Judge, current: Candidate | None) ->
     near = sorted(near, key=pool.rank)[:FINALISTS]
     for candidate in tuple(near):
         if candidate.recipe is not None:
-            kept = judge.placed(candidate.recipe, before)
+            kept = evaluator.placed(candidate.recipe, before)
             near += [one for one in kept if pool.rank(one) <= (holders, limit)]
     model = request.workload.model
     bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}

@@ -29,7 +29,7 @@ from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
 from planner.search.budget import Budget, Clock, never
-from planner.search.candidate import Candidate, Judge
+from planner.search.candidate import Candidate, Evaluator
 from planner.search.choice import fewest_bytes, notes_of
 from planner.search.state import SearchState
 
@@ -78,14 +78,14 @@ class _Search:
         limits, kept = request.max_gpus, request.current.nodes if request.current else ()
         self._composition = within_limits(Composition(known), limits, frozenset(kept))
         self._gpus = limits.allowed(self._composition)  # that a plan may use
-        judge = Judge(
+        evaluator = Evaluator(
             workload=request.workload,
             composition=self._composition,
             profile=profile,
             min_holders=request.min_holders,
             max_gpus=limits,
         )
-        self._state = SearchState(request, judge, budget)
+        self._state = SearchState(request, evaluator, budget)
         self._warnings: tuple[str, ...] = ()
 
     def run(self) -> PlanAnswer:
@@ -93,7 +93,7 @@ class _Search:
         request, state = self._request, self._state
         current = None
         if request.current is not None:
-            current = state.judge.as_it_is(request.current)
+            current = state.evaluator.as_it_is(request.current)
             state.pool.offer(current)
         pricing = self._pricing()
         if pricing is not None:
@@ -110,7 +110,7 @@ class _Search:
 
             raise Infeasible(why_infeasible(request, self._profile))
         if request.current is not None and state.pool.best is not None:
-            chosen = fewest_bytes(state.pool, state.judge, current)
+            chosen = fewest_bytes(state.pool, state.evaluator, current)
         return self._answer(chosen)
 
     def _search(self, pricing: Pricing) -> None:
@@ -138,7 +138,7 @@ class _Search:
 
         budget, state = self._budget, self._state
         begun_s = budget.now_s()
-        search = ExactSearch(state.judge, state.pool)
+        search = ExactSearch(state.evaluator, state.pool)
         search.run(
             lambda: budget.left_s <= 0 or budget.interrupted(), self._request.most_evaluations
         )

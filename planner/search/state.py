@@ -13,7 +13,7 @@ from itertools import islice
 
 from planner.request import PlanRequest, SearchStage
 from planner.search.budget import Budget
-from planner.search.candidate import Judge, Recipe
+from planner.search.candidate import Evaluator, Recipe
 from planner.search.solution_pool import SolutionPool
 
 PLACED = 16  # plans that are placed and priced at the end of the search
@@ -28,15 +28,15 @@ class SearchState:
 
     Attributes:
         request: what is asked.
-        judge: places and prices plans.
+        evaluator: places and prices plans.
         budget: what may be spent.
         pool: all plans so far, placed.
         stages: of the search so far.
     """
 
-    def __init__(self, request: PlanRequest, judge: Judge, budget: Budget) -> None:
+    def __init__(self, request: PlanRequest, evaluator: Evaluator, budget: Budget) -> None:
         """Begin with no plan."""
-        self.request, self.judge, self.budget = request, judge, budget
+        self.request, self.evaluator, self.budget = request, evaluator, budget
         self.pool = SolutionPool(request)
         self.stages: list[SearchStage] = []
         self._placed: set[Recipe] = set()
@@ -88,7 +88,7 @@ class SearchState:
     def _place(self, value: float, recipe: Recipe) -> bool:
         begun_s = self.budget.now_s()
         self._placed.add(recipe)
-        is_best = self.pool.offer(self.judge.settle(recipe))
+        is_best = self.pool.offer(self.evaluator.place_and_price(recipe))
         self._place_s = self.budget.now_s() - begun_s
         if is_best:
             self._best = value

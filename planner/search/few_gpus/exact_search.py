@@ -19,7 +19,7 @@ from random import Random
 from planner.cost.money import minimised_price, plan_price
 from planner.cost.variants import variants_of
 from planner.placement.place import holders_by_layer, room_of
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.few_gpus.costs import CandidateCosts, Cost
 from planner.search.few_gpus.first_plans import FirstFills, first_placements
 from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
@@ -55,19 +55,20 @@ WORST: Value = (1, math.inf)
 class ExactSearch:
     """One search over few GPUs: what it knows of plans and sets of templates."""
 
-    def __init__(self, judge: Judge, solutions: SolutionPool) -> None:
+    def __init__(self, evaluator: Evaluator, solutions: SolutionPool) -> None:
         """Prepare.
 
         Args:
-            judge: prices plans by the evaluator.
+            evaluator: places and prices plans.
             solutions: takes candidates, and holds the request.
         """
-        self._judge, self._solutions, self._request = judge, solutions, solutions.request
+        self._evaluator, self._solutions, self._request = evaluator, solutions, solutions.request
         self._is_late: Callable[[], bool] = lambda: False
         self._most = 0
-        workload, composition, profile = judge.workload, judge.composition, judge.profile
+        workload, profile = evaluator.workload, evaluator.profile
+        composition = evaluator.composition
         self._composition = composition
-        self._limits = judge.max_gpus
+        self._limits = evaluator.max_gpus
         self._choices = options(composition, workload.model, profile)
         gpus = self._limits.allowed(composition)
         self._configurations = {
@@ -166,9 +167,9 @@ class ExactSearch:
         """The best plans of a set that are found from its first fills and placements."""
         self._visited.add(counts)
         self._solutions.evaluations += 1  # its first fills are priced too, gradients apart
-        judge, found = self._judge, []
+        evaluator, found = self._evaluator, []
         for placed in first_placements(
-            counts, judge.workload.model, self._composition, judge.min_holders
+            counts, evaluator.workload.model, self._composition, evaluator.min_holders
         ):
             for filled in self._first_fills(placed):
                 if self._is_over():
@@ -279,7 +280,7 @@ class ExactSearch:
             return -1
         shares = [1] * sum(len(one.where) for one in candidate)
         plan = plan_of(candidate, shares, self._composition)
-        holders = holders_by_layer(self._judge.workload.model, plan)
+        holders = holders_by_layer(self._evaluator.workload.model, plan)
         return self._solutions.rank_of(holders, 0.0)[0]
 
     def _weight(self, candidate: PlacedCandidate) -> float:
@@ -314,4 +315,4 @@ class ExactSearch:
             recipe.append((one.structure, len(one.where), filling))
             first += len(one.where)
         plan = plan_of(candidate, cost.shares, self._composition)
-        self._solutions.offer(self._judge.priced(tuple(recipe), plan))
+        self._solutions.offer(self._evaluator.priced(tuple(recipe), plan))

@@ -15,7 +15,7 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.candidate import Judge, Recipe
+from planner.search.candidate import Evaluator, Recipe
 from planner.search.recipes import recipe_of
 from planner.search.searcher import Allowance, Searcher, limits_of
 
@@ -26,7 +26,7 @@ ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has
 class Walked(NamedTuple):
     """What a walk ran on, and what it found."""
 
-    judge: Judge
+    evaluator: Evaluator
     pricing: Pricing
     kernel: Searcher
 
@@ -59,7 +59,7 @@ def walked_on() -> Walk:
         kernel.start()
         kernel.walk(Allowance(steps), templates=templates)
         return Walked(
-            Judge(workload=workload, composition=request.composition, profile=profile),
+            Evaluator(workload=workload, composition=request.composition, profile=profile),
             pricing,
             kernel,
         )

@@ -27,11 +27,11 @@ def asked(model: str) -> Workload:
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
     walked = walked_on(asked(model), ALONE)
-    judge, pricing, kernel = walked
+    evaluator, pricing, kernel = walked
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, plan)
-        seconds = judge.settle(walked.recipe(row)).cost.sync_s
+        seconds = evaluator.place_and_price(walked.recipe(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
@@ -51,11 +51,11 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     model, text, nearly, walked_on
 ):
     walked = walked_on(asked(model), text)
-    judge, _, kernel = walked
+    evaluator, _, kernel = walked
     tiled = 0
     for row in range(SOME):
         recipe = walked.recipe(row)
         tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.ways)
-        seconds = judge.settle(recipe).cost.iteration_s
+        seconds = evaluator.place_and_price(recipe).cost.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

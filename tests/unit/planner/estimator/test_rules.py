@@ -36,7 +36,7 @@ from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
-from planner.search.candidate import Candidate, Judge
+from planner.search.candidate import Candidate, Evaluator
 from planner.search.recipes import recipe_of
 
 SCALE = 1.1
@@ -105,7 +105,7 @@ def specification(pricing: Pricing, seed: int) -> Specification:
 
 
 def both_prices(
-    pricing: Pricing, judge: Judge, plan: Specification
+    pricing: Pricing, evaluator: Evaluator, plan: Specification
 ) -> tuple[Priced, Priced] | None:
     """(estimate, evaluator's price); None if it does not fit."""
     t, unplaced, work = pricing.tables, new_plan(), new_workspace(pricing.tables)
@@ -129,7 +129,7 @@ def both_prices(
     elites = new_elite_set()
     remember(elites, unplaced, value)
     load_elite(elites, 0, unplaced)
-    found = next(judge.placed(recipe_of(pricing, unplaced, work)), None)
+    found = next(evaluator.placed(recipe_of(pricing, unplaced, work)), None)
     return None if found is None else (estimate, price_of(found))
 
 
@@ -168,11 +168,11 @@ def priced_plans() -> list[tuple[Priced, Priced] | None]:
         composition, profile = Composition.from_text(text), find_profile(workload)
         pricing = pricing_of(workload, composition, profile)
         assert pricing is not None
-        judge = Judge(workload=workload, composition=composition, profile=profile)
+        evaluator = Evaluator(workload=workload, composition=composition, profile=profile)
         plans = [specification(pricing, seed) for seed in seeds]
         if text == EVEN:
             plans = [(((o,) * d, (pricing.tables.layers // d,) * d, n),) for d, o, n in WHOLE_NODES]
-        found += [both_prices(pricing, judge, plan) for plan in plans]
+        found += [both_prices(pricing, evaluator, plan) for plan in plans]
     return found
 
 

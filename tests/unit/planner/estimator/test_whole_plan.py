@@ -28,10 +28,10 @@ SOME = 6  # of the plans found
 
 
 def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walked_alone):
-    judge, _, kernel = walked_alone
+    evaluator, _, kernel = walked_alone
     assert kernel.found > 10
     for value, recipe in islice(kernel.recipes(), SOME):
-        assert judge.settle(recipe).cost.iteration_s == pytest.approx(value, rel=1e-9)
+        assert evaluator.place_and_price(recipe).cost.iteration_s == pytest.approx(value, rel=1e-9)
 
 
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
@@ -107,7 +107,7 @@ def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds)
 def placed(walked_on):
     """(tables, unplaced, price by stage, value in the kernel) of plans whose stages fill nodes."""
     walked = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
-    judge, pricing, kernel = walked
+    evaluator, pricing, kernel = walked
     assert pricing.tables.both_ways
     found = []
     for row in range(kernel.found):
@@ -121,9 +121,9 @@ def placed(walked_on):
         if any(gpus % NODE for gpus in stages):
             continue
         recipe = walked.recipe(row)
-        plan = judge.settle(recipe).plan
-        where = place(FEW_SAMPLES.model, plan.templates, judge.composition, rule="by stage")
-        price = judge.priced(recipe, Plan(plan.templates, where)).cost
+        plan = evaluator.place_and_price(recipe).plan
+        where = place(FEW_SAMPLES.model, plan.templates, evaluator.composition, rule="by stage")
+        price = evaluator.priced(recipe, Plan(plan.templates, where)).cost
         is_by_stage = all(filling.by_stage for _, _, filling in recipe)
         found.append((unplaced, price, float(kernel.elites.value[row]), is_by_stage))
     assert len(found) > 3

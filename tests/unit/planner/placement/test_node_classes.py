@@ -15,7 +15,7 @@ from planner.placement.node_classes import (
     type_sizes,
     within_limits,
 )
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
 
@@ -63,13 +63,13 @@ def test_the_number_of_a_class_stands_for_its_nodes():
 
 def test_a_stage_stands_on_the_class_that_it_was_priced_for():
     many = " ".join(f"fast-{index}:{4 if index < 16 else 1}" for index in range(20))
-    judge = Judge(workload=workload(8), composition=nodes(many), profile=demo_profile())
+    evaluator = Evaluator(workload=workload(8), composition=nodes(many), profile=demo_profile())
     structure = (("demo-fast", 1),) * 2
     for classes, sizes in (((0, 0), {1}), ((1, 1), {4}), ((0, 1), {1, 4}), ((), {4})):
         filling = Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=classes)
-        found = judge.settle(((structure, 1, filling),))
+        found = evaluator.place_and_price(((structure, 1, filling),))
         assert found is not None
-        assert {judge.composition.node(name).gpus for name in found.plan.nodes} == sizes
+        assert {evaluator.composition.node(name).gpus for name in found.plan.nodes} == sizes
 
 
 def test_within_limits_each_class_keeps_as_many_nodes_as_it_may_use_gpus():

@@ -10,7 +10,7 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Stage
 from planner.profiles.generator import find_profile
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
 
@@ -20,13 +20,13 @@ PAIR = (("demo-fast", 1),) * 2
 @pytest.mark.parametrize(("min_holders", "holders"), [(1, {1, 2}), (2, {2})])
 def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
     """A node that takes one stage of all four replicas would be its only holder."""
-    judge = Judge(
+    evaluator = Evaluator(
         workload=workload(8),
         composition=nodes("fast-0:4 fast-1:4"),
         profile=demo_profile(),
         min_holders=min_holders,
     )
-    found = judge.settle(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
+    found = evaluator.place_and_price(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
     assert found is not None
     assert found.holders in holders
 
@@ -46,7 +46,7 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_
     asked = Workload(
         model=find_model(model), global_batch=2048, sequence_length=2048, precision="fp16"
     )
-    judge = Judge(
+    evaluator = Evaluator(
         workload=asked,
         composition=Composition.from_text(f"h100={gpus // 8}x8"),
         profile=find_profile(asked),
@@ -62,16 +62,16 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_
     )
     templates = (whole,) if asked.model.experts is None else (whole, spread)
     filling = Filling((asked.model.layers,), Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
-    assert judge._rules(templates, (((("h100", 4),), 1, filling),)) == rules
+    assert evaluator._rules(templates, (((("h100", 4),), 1, filling),)) == rules
 
 
 def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
     many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
-    judge = Judge(workload=workload(8), composition=many, profile=demo_profile())
+    evaluator = Evaluator(workload=workload(8), composition=many, profile=demo_profile())
     recipe = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
-    placed = list(judge.placed(recipe))
+    placed = list(evaluator.placed(recipe))
     assert [len(one.plan.nodes) for one in placed] == [2, 2]
     assert len({one.plan.placement for one in placed}) == 2
-    best = judge.settle(recipe)
+    best = evaluator.place_and_price(recipe)
     assert best is not None
     assert best.cost.iteration_s == min(one.cost.iteration_s for one in placed)

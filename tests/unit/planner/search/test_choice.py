@@ -8,7 +8,7 @@ from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import with_prices
 from planner.request import PlanRequest
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.choice import fewest_bytes, notes_of
 from planner.search.solution_pool import SolutionPool
 from tests.builders import demo_profile, nodes, placed, template, workload
@@ -16,14 +16,14 @@ from tests.builders import demo_profile, nodes, placed, template, workload
 
 def found(composition: Composition, *plans, **wishes):
     request = PlanRequest(workload=workload(), composition=composition, **wishes)
-    judge, findings = (
-        Judge(workload=workload(), composition=composition, profile=demo_profile()),
+    evaluator, findings = (
+        Evaluator(workload=workload(), composition=composition, profile=demo_profile()),
         SolutionPool(request),
     )
-    candidates = [judge.as_it_is(plan) for plan in plans]
+    candidates = [evaluator.as_it_is(plan) for plan in plans]
     for candidate in candidates:
         assert findings.offer(candidate) or findings.best is not None
-    return request, judge, findings, candidates
+    return request, evaluator, findings, candidates
 
 
 def test_of_plans_as_fast_the_one_that_is_there_already_is_chosen():
@@ -31,9 +31,9 @@ def test_of_plans_as_fast_the_one_that_is_there_already_is_chosen():
     here = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
     there = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-1:2"))
     for current in (here, there):
-        _, judge, findings, candidates = found(composition, here, there, current=current)
+        _, evaluator, findings, candidates = found(composition, here, there, current=current)
         stays = next(one for one in candidates if one.plan == current)
-        assert fewest_bytes(findings, judge, stays).plan == current
+        assert fewest_bytes(findings, evaluator, stays).plan == current
 
 
 def test_what_was_wished_in_vain_is_said():
@@ -60,12 +60,12 @@ def test_of_plans_that_are_too_dear_the_cheapest_is_named():
     both = placed(template("1x3 1x3", 2, (8, 8)), composition=composition)
     one = placed(template("1x3 1x3", 2, (16,)), composition=composition)
     request = PlanRequest(workload=workload(), composition=composition, max_price=1.0)
-    judge, findings = (
-        Judge(workload=workload(), composition=composition, profile=demo_profile()),
+    evaluator, findings = (
+        Evaluator(workload=workload(), composition=composition, profile=demo_profile()),
         SolutionPool(request),
     )
     for plan in (both, one):
-        findings.offer(judge.as_it_is(plan))
+        findings.offer(evaluator.as_it_is(plan))
     assert findings.best is None
     assert findings.nearest.plan == one
 

@@ -9,7 +9,7 @@ import pytest
 from planner.cost.batch_split import Lane
 from planner.request import PlanRequest
 from planner.search.budget import Budget
-from planner.search.candidate import Judge, Recipe
+from planner.search.candidate import Evaluator, Recipe
 from planner.search.fill import Filling
 from planner.search.state import HOPELESS_RATIO, PLACED, SearchState
 from tests.builders import MODEL, demo_profile, nodes, workload
@@ -31,8 +31,8 @@ class Clock:
 def begun(**limits) -> tuple[SearchState, Clock]:
     clock = Clock()
     request = PlanRequest(workload=workload(), composition=COMPOSITION, **limits)
-    judge = Judge(workload=workload(), composition=COMPOSITION, profile=demo_profile())
-    return SearchState(request, judge, Budget(request, clock)), clock
+    evaluator = Evaluator(workload=workload(), composition=COMPOSITION, profile=demo_profile())
+    return SearchState(request, evaluator, Budget(request, clock)), clock
 
 
 def recipe(*degrees: int) -> Recipe:

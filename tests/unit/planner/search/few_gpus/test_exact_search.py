@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from planner.cluster.composition import Composition
 from planner.profiles.entries import LinkCost
 from planner.request import PlanRequest
-from planner.search.candidate import Judge
+from planner.search.candidate import Evaluator
 from planner.search.few_gpus.exact_search import ExactSearch
 from planner.search.solution_pool import SolutionPool
 from tests.builders import demo_profile, nodes, workload
@@ -24,13 +24,13 @@ INSTANCES = {instance.name: instance for instance in instances()}
 
 def searched(request, profile, budget=10_000) -> SolutionPool:
     findings = SolutionPool(request)
-    judge = Judge(
+    evaluator = Evaluator(
         workload=request.workload,
         composition=request.composition,
         profile=profile,
         min_holders=request.min_holders,
     )
-    ExactSearch(judge, findings).run(lambda: False, budget)
+    ExactSearch(evaluator, findings).run(lambda: False, budget)
     return findings
 
 
