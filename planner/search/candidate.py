@@ -238,7 +238,7 @@ def stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
     """Orders a recipe so that templates that differ in their nodes only are neighbours."""
     structure, replicas, filling = row
     size = filling.lane.micro_batch
-    return structure, filling.layers, size, filling.ways, replicas, filling.classes
+    return structure, filling.layers, size, filling.stage_configs, replicas, filling.classes
 
 
 def _shared(plan: Plan, shares: tuple[int, ...]) -> Plan:
@@ -255,10 +255,12 @@ def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[Fi
     templates = []
     first = 0
     for structure, replicas, filling in recipe:
-        ways = filling.ways or ((recompute, 1, 0),) * len(structure)
+        stage_configs = filling.stage_configs or ((recompute, 1, 0),) * len(structure)
         stages = tuple(
             Stage(gpu_type=gpu_type, tp=tp, layers=layers, recompute=way[0], ep=way[1], etp=way[2])
-            for (gpu_type, tp), layers, way in zip(structure, filling.layers, ways, strict=True)
+            for (gpu_type, tp), layers, way in zip(
+                structure, filling.layers, stage_configs, strict=True
+            )
         )
         templates.append(
             FilledTemplate(stages, filling.lane.micro_batch, shares[first : first + replicas])

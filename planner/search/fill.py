@@ -25,14 +25,14 @@ class Filling:
     Attributes:
         layers: blocks of each stage.
         lane: what a replica does.
-        ways: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
+        stage_configs: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
         classes: number of the class of nodes of each stage; empty: any nodes of its type.
         by_stage: whether the nodes of its plan were thought to take one stage of many replicas.
     """
 
     layers: tuple[int, ...]
     lane: Lane
-    ways: tuple[tuple[str, int, int], ...] = ()
+    stage_configs: tuple[tuple[str, int, int], ...] = ()
     classes: tuple[int, ...] = ()
     by_stage: bool = False
 

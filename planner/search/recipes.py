@@ -36,7 +36,7 @@ def _template_of(
     replicas, most = int(plan.replicas[k]), int(plan.most[k, 0])
     options = plan.options[k, :depth].tolist()
     blocks = tuple(plan.blocks[k, 0, :depth].tolist())
-    ways, start = [], 0
+    stage_configs, start = [], 0
     for s, option in enumerate(options):
         stop = start + blocks[s]
         dense = min(stop, tables.dense) - min(start, tables.dense)
@@ -45,10 +45,12 @@ def _template_of(
         variant = variant_of(tables, slot, dense, sparse)
         assert variant >= 0, f"stage {s} of a priced plan does not fit"
         chosen = pricing.variants[option][variant]
-        ways.append((chosen.recompute, *((chosen.ep, chosen.etp) if sparse else (1, 0))))
+        stage_configs.append((chosen.recompute, *((chosen.ep, chosen.etp) if sparse else (1, 0))))
         start = stop
     lane = Lane(int(tables.sizes[size]), float(plan.tau_s[k, 0]), float(plan.sum_s[k, 0]), most)
     classes = tuple(int(tables.option_type[option]) for option in options)
     structure = tuple(pricing.options[option] for option in options)
-    filling = Filling(blocks, lane, tuple(ways), () if pricing.by_type else classes, by_stage)
+    filling = Filling(
+        blocks, lane, tuple(stage_configs), () if pricing.by_type else classes, by_stage
+    )
     return structure, replicas, filling

@@ -55,7 +55,7 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     tiled = 0
     for row in range(SOME):
         recipe = walked.recipe(row)
-        tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.ways)
+        tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.stage_configs)
         seconds = evaluator.place_and_price(recipe).cost.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

@@ -68,7 +68,8 @@ def _asked(model, recipe):
     dense = model.experts.dense_blocks
     for structure, replicas, filling in recipe:
         ways = tuple(
-            ep * (etp or tp) for (_, tp), (_, ep, etp) in zip(structure, filling.ways, strict=True)
+            ep * (etp or tp)
+            for (_, tp), (_, ep, etp) in zip(structure, filling.stage_configs, strict=True)
         )
         numel = tuple(
             float(expert_numel(model) // cut if stop > dense else 0)
