@@ -183,10 +183,10 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     worker.walk(Allowance(ANNEALING_STEPS), templates=templates)
     evaluator = Evaluator(workload=workload, composition=composition, profile=profile)
     best: Candidate | None = None
-    for index, (_, recipe) in enumerate(worker.recipes()):
+    for index, (_, unplaced) in enumerate(worker.unplaced_candidates()):
         if index == SETTLED:
             break
-        found = evaluator.place_and_price(recipe)
+        found = evaluator.place_and_price(unplaced)
         if found is None:
             continue
         if len(found.plan.templates) <= templates and (

@@ -145,8 +145,8 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     worker.evaluations = evaluations
     worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
     evaluator = Evaluator(workload=workload, composition=one.composition, profile=profile)
-    for _, recipe in worker.recipes():
-        best = evaluator.place_and_price(recipe)
+    for _, unplaced in worker.unplaced_candidates():
+        best = evaluator.place_and_price(unplaced)
         if best is not None:
             took_s = clock() - begun_s
             samples_s = best.cost.throughput_samples_s

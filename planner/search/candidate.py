@@ -28,7 +28,8 @@ from planner.search.fill import Filling, Structure
 BOTH_WAYS_GPUS = 1024  # on more, a placement takes too long to try another
 EVERYWHERE_GPUS = 64  # on more, a plan that spreads no experts stands on the classes of its price
 
-Recipe = tuple[tuple[Structure, int, Filling], ...]  # templates: stages, n, and their filling
+# The templates of a plan: stages, replicas, and their filling.
+UnplacedCandidate = tuple[tuple[Structure, int, Filling], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,13 @@ class Candidate:
         plan: placed.
         price: of the plan.
         holders: on how many nodes every piece lives at least.
-        recipe: what it was made from; None for the current plan, whose fill stays as it is.
+        unplaced: what it was made from; None for the current plan, whose fill stays as it is.
     """
 
     plan: Plan
     cost: PlanCost
     holders: int
-    recipe: Recipe | None
+    unplaced: UnplacedCandidate | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,37 +65,41 @@ class Evaluator:
         object.__setattr__(self, "_by_class", by_class(self.composition))
         object.__setattr__(self, "_gpus", self.max_gpus.allowed(self.composition))
 
-    def place_and_price(self, recipe: Recipe, current: Plan | None = None) -> Candidate | None:
-        """The best of all ways to place a recipe; arguments are those of `placed`.
+    def place_and_price(
+        self, unplaced: UnplacedCandidate, current: Plan | None = None
+    ) -> Candidate | None:
+        """The best of all ways to place an unplaced candidate; arguments are those of `placed`.
 
         None if the nodes have no room, the memory is too small or the batch cannot be shared.
         """
-        return min(self.placed(recipe, current), key=self._rank, default=None)
+        return min(self.placed(unplaced, current), key=self._rank, default=None)
 
-    def placed(self, recipe: Recipe, current: Plan | None = None) -> Iterator[Candidate]:
+    def placed(
+        self, unplaced: UnplacedCandidate, current: Plan | None = None
+    ) -> Iterator[Candidate]:
         """Place filled templates, share the batch by what the placement gives, and price.
 
         With a current plan, pieces stay where they are as far as possible.
         """
         workload = self.workload
-        recipe = tuple(sorted(recipe, key=stages_first))
-        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        unplaced = tuple(sorted(unplaced, key=stages_first))
+        lanes = [filling.lane for _, n, filling in unplaced for _ in range(n)]
         shares = share(workload.global_batch, lanes)
         if shares is None:
             return
-        templates = _filled(recipe, shares, workload.recompute)
-        rules = self._rules(templates, recipe)
+        templates = _filled(unplaced, shares, workload.recompute)
+        rules = self._rules(templates, unplaced)
         tiled = any(template.is_tiled for template in templates)
         is_everywhere = self._gpus <= (BOTH_WAYS_GPUS if tiled else EVERYWHERE_GPUS)
         is_found = False
-        for rows, nodes in self._sites(recipe, templates, current):
+        for rows, nodes in self._sites(unplaced, templates, current):
             if is_found and not is_everywhere:
                 break
             for rule in rules:
                 where = place(workload.model, rows, nodes, self.min_holders, current, rule=rule)
                 if where is None:
                     continue
-                one = self.priced(recipe, Plan(templates, where))
+                one = self.priced(unplaced, Plan(templates, where))
                 if one is not None:
                     is_found = True
                     yield one
@@ -103,7 +108,9 @@ class Evaluator:
         """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
         return -min(one.holders, self.min_holders), one.cost.iteration_s
 
-    def _rules(self, templates: tuple[FilledTemplate, ...], recipe: Recipe) -> tuple[Rule, ...]:
+    def _rules(
+        self, templates: tuple[FilledTemplate, ...], unplaced: UnplacedCandidate
+    ) -> tuple[Rule, ...]:
         """The rules of placement to try; the best placement is taken.
 
         Above `BOTH_WAYS_GPUS` only the estimator's rule is tried, to save time.
@@ -112,23 +119,26 @@ class Evaluator:
             if any(template.is_tiled for template in templates):
                 return ("by stage",)
             if self.workload.model.experts is None:
-                by_stage = any(filling.by_stage for _, _, filling in recipe)
+                by_stage = any(filling.by_stage for _, _, filling in unplaced)
                 return ("by stage",) if by_stage else ("by replica",)
         return all_rules(templates)
 
     def _sites(
-        self, recipe: Recipe, templates: tuple[FilledTemplate, ...], current: Plan | None
+        self,
+        unplaced: UnplacedCandidate,
+        templates: tuple[FilledTemplate, ...],
+        current: Plan | None,
     ) -> Iterator[tuple[tuple[FilledTemplate, ...], Composition]]:
-        """Stages and node classes: first the classes of nodes that the recipe was costed for."""
-        if current is None and all(filling.classes for _, _, filling in recipe):
+        """Stages and node classes: first the classes that the templates were priced for."""
+        if current is None and all(filling.classes for _, _, filling in unplaced):
             rows = tuple(
                 template_by_class(template, filling.classes)
-                for template, (_, _, filling) in zip(templates, recipe, strict=True)
+                for template, (_, _, filling) in zip(templates, unplaced, strict=True)
             )
             yield rows, self._by_class
         yield templates, self.composition
 
-    def priced(self, recipe: Recipe, plan: Plan) -> Candidate | None:
+    def priced(self, unplaced: UnplacedCandidate, plan: Plan) -> Candidate | None:
         """Evaluate a placed plan, its batch shared again by what the placement gives.
 
         Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
@@ -142,7 +152,7 @@ class Evaluator:
             plan = joined(plan)
         ranks = RankMap.of(plan)
         replicas = replica_costs(plan, ranks, *asked)
-        lanes = [filling.lane for _, n, filling in recipe for _ in range(n)]
+        lanes = [filling.lane for _, n, filling in unplaced for _ in range(n)]
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
             for lane, replica in zip(lanes, replicas, strict=True)
@@ -166,7 +176,7 @@ class Evaluator:
             plan,
             whole_cost(plan, ranks, replicas, *asked),
             holders_by_layer(self.workload.model, plan),
-            recipe,
+            unplaced,
         )
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
@@ -235,7 +245,7 @@ def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
 
 
 def stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:
-    """Orders a recipe so that templates that differ in their nodes only are neighbours."""
+    """Key that makes templates neighbours that differ in their nodes only."""
     structure, replicas, filling = row
     size = filling.lane.micro_batch
     return structure, filling.layers, size, filling.stage_configs, replicas, filling.classes
@@ -251,10 +261,12 @@ def _shared(plan: Plan, shares: tuple[int, ...]) -> Plan:
     return replace(plan, templates=templates)
 
 
-def _filled(recipe: Recipe, shares: tuple[int, ...], recompute: str) -> tuple[FilledTemplate, ...]:
+def _filled(
+    unplaced: UnplacedCandidate, shares: tuple[int, ...], recompute: str
+) -> tuple[FilledTemplate, ...]:
     templates = []
     first = 0
-    for structure, replicas, filling in recipe:
+    for structure, replicas, filling in unplaced:
         stage_configs = filling.stage_configs or ((recompute, 1, 0),) * len(structure)
         stages = tuple(
             Stage(gpu_type=gpu_type, tp=tp, layers=layers, recompute=way[0], ep=way[1], etp=way[2])

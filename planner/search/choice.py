@@ -36,8 +36,8 @@ def fewest_bytes(pool: SolutionPool, evaluator: Evaluator, current: Candidate | 
     near = [c for c in pool.found if pool.rank(c) <= (holders, limit)]
     near = sorted(near, key=pool.rank)[:FINALISTS]
     for candidate in tuple(near):
-        if candidate.recipe is not None:
-            kept = evaluator.placed(candidate.recipe, before)
+        if candidate.unplaced is not None:
+            kept = evaluator.placed(candidate.unplaced, before)
             near += [one for one in kept if pool.rank(one) <= (holders, limit)]
     model = request.workload.model
     bytes_of = {id(c): bytes_to_move(model, before, c.plan) for c in near}

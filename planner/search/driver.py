@@ -223,7 +223,7 @@ class _Search:
         state.pool.evaluations += found.evaluations
         self._warnings = (found.warning,) if found.warning else ()
         if fits(0):
-            state.place_until_better(searcher.recipes())
+            state.place_until_better(searcher.unplaced_candidates())
         state.record("policy" if request.method == "auto" else request.method, begun_s)
 
     # ------------------------------------------------------------------ the answer

@@ -19,7 +19,7 @@ from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.cores import usable_cores
 from planner.search.searcher import Allowance, Engine, Searcher, limits_of
-from planner.search.state import PLACED, Recipes, SearchState
+from planner.search.state import PLACED, SearchState, UnplacedCandidates
 
 PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
 FEW_S = 0.5  # a search of fewer seconds is ended by them, whatever its limit of plans
@@ -100,7 +100,7 @@ class Portfolio:
                 one.result()
         self._count()
         if not self._budget.counts_plans:
-            state.place(self._recipes(self._threads), PLACED)
+            state.place(self._unplaced_candidates(self._threads), PLACED)
         if others:
             state.record("other threads", begun_s)
 
@@ -155,7 +155,7 @@ class Portfolio:
         best = min(searcher.best for searcher in self._first)
         if self._budget.counts_plans and best < self._best:
             self._best = best
-            self._state.place(self._recipes([self._first]), 1)
+            self._state.place(self._unplaced_candidates([self._first]), 1)
         priced = self._state.pool.evaluations + plans
         self._is_spent |= priced > self._most or self._left_s() <= 0 or self._budget.interrupted()
         return not self._is_spent
@@ -164,11 +164,11 @@ class Portfolio:
         """Place the best plans of the first thread, all that count where time does not."""
         self._count()
         most = PLACED if self._budget.counts_plans else self._placed
-        self._state.place(self._recipes([self._first]), most)
+        self._state.place(self._unplaced_candidates([self._first]), most)
 
-    def _recipes(self, threads: list[list[Searcher]]) -> Recipes:
-        """(objective, recipe) of all their plans, best first."""
-        found = [searcher.recipes() for searchers in threads for searcher in searchers]
+    def _unplaced_candidates(self, threads: list[list[Searcher]]) -> UnplacedCandidates:
+        """(objective, unplaced) of all their plans, best first."""
+        found = [searcher.unplaced_candidates() for searchers in threads for searcher in searchers]
         return heapq.merge(*found, key=lambda pair: pair[0])
 
     def _count(self) -> None:

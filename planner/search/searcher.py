@@ -29,9 +29,9 @@ from planner.request import PlanRequest
 from planner.search.annealing.local_search import anneal
 from planner.search.annealing.long_pipelines import long_pipelines
 from planner.search.annealing.uniform_plans import start
-from planner.search.candidate import Recipe
+from planner.search.candidate import UnplacedCandidate
 from planner.search.column_generation.columns import ColumnSearch
-from planner.search.recipes import recipe_of
+from planner.search.unplaced_candidates import unplaced_candidate_of
 
 Engine = Literal["local search", "columns"]
 ENGINES: tuple[Engine, ...] = ("local search", "columns")
@@ -119,12 +119,12 @@ class Searcher:
             offer(others, row, self.elites)
         self.evaluations += evaluations
 
-    def recipes(self) -> Iterator[tuple[float, Recipe]]:
-        """(objective, recipe) of the best plans, best first."""
+    def unplaced_candidates(self) -> Iterator[tuple[float, UnplacedCandidate]]:
+        """(objective, unplaced) of the best plans, best first."""
         for row in np.argsort(self.elites.value[: self.found], kind="stable"):
             load_elite(self.elites, int(row), self._work.trial)
-            recipe = recipe_of(self.pricing, self._work.trial, self._work)
-            yield float(self.elites.value[row]), recipe
+            unplaced = unplaced_candidate_of(self.pricing, self._work.trial, self._work)
+            yield float(self.elites.value[row]), unplaced
 
     # ------------------------------------------------------------------ plans to start from
 
@@ -269,7 +269,7 @@ def load(pricing: Pricing) -> None:
             looks = iter(range(LOOKS))
             few = Allowance(fits=partial(_has_next, looks))
             next(searcher.improve(partial(_same, few), (name,), counts_plans=True), None)
-        next(searcher.recipes(), None)
+        next(searcher.unplaced_candidates(), None)
         propose(None, pricing, searcher.limits, 1, 0)
 
 

@@ -13,14 +13,15 @@ from itertools import islice
 
 from planner.request import PlanRequest, SearchStage
 from planner.search.budget import Budget
-from planner.search.candidate import Evaluator, Recipe
+from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.solution_pool import SolutionPool
 
 PLACED = 16  # plans that are placed and priced at the end of the search
 HOPELESS_RATIO = 1.02  # a plan that is estimated so much worse than the best is not placed
 KEPT_BACK = 0.1  # of the seconds left, at most, to place the last plans
 
-Recipes = Iterable[tuple[float, Recipe]]  # (estimated objective, plan before its placement)
+# (estimated objective, plan before its placement)
+UnplacedCandidates = Iterable[tuple[float, UnplacedCandidate]]
 
 
 class SearchState:
@@ -39,7 +40,7 @@ class SearchState:
         self.request, self.evaluator, self.budget = request, evaluator, budget
         self.pool = SolutionPool(request)
         self.stages: list[SearchStage] = []
-        self._placed: set[Recipe] = set()
+        self._placed: set[UnplacedCandidate] = set()
         self._place_s = 0.0  # what placing and pricing a plan takes
         self._best = math.inf  # estimated, of the plan that is best
 
@@ -69,26 +70,26 @@ class SearchState:
                     break
         self.stages.append(SearchStage(name, self.pool.evaluations, samples, seconds))
 
-    def place(self, recipes: Recipes, most: int) -> None:
+    def place(self, unplaced_candidates: UnplacedCandidates, most: int) -> None:
         """Place and price plans, the best first, as many as time allows."""
-        for rank, (value, recipe) in enumerate(islice(recipes, most)):
+        for rank, (value, unplaced) in enumerate(islice(unplaced_candidates, most)):
             is_late = self.budget.left_s < (self._place_s if rank else 0.0)
-            if recipe in self._placed or (self.pool.best and is_late):
+            if unplaced in self._placed or (self.pool.best and is_late):
                 continue
             if value > HOPELESS_RATIO * self._best and self._is_held():
                 continue
-            self._place(value, recipe)
+            self._place(value, unplaced)
 
-    def place_until_better(self, recipes: Recipes) -> None:
+    def place_until_better(self, unplaced_candidates: UnplacedCandidates) -> None:
         """Place and price plans until one is the best so far."""
-        for value, recipe in recipes:
-            if self._place(value, recipe):
+        for value, unplaced in unplaced_candidates:
+            if self._place(value, unplaced):
                 return
 
-    def _place(self, value: float, recipe: Recipe) -> bool:
+    def _place(self, value: float, unplaced: UnplacedCandidate) -> bool:
         begun_s = self.budget.now_s()
-        self._placed.add(recipe)
-        is_best = self.pool.offer(self.evaluator.place_and_price(recipe))
+        self._placed.add(unplaced)
+        is_best = self.pool.offer(self.evaluator.place_and_price(unplaced))
         self._place_s = self.budget.now_s() - begun_s
         if is_best:
             self._best = value

@@ -309,10 +309,10 @@ class ExactSearch:
 
     def _offer(self, candidate: PlacedCandidate, cost: Cost) -> None:
         """Have the evaluator say what the plan costs."""
-        first, recipe = 0, []
+        first, unplaced = 0, []
         for one in candidate:
             filling = Filling(one.layers, cost.lanes[first], one.configurations)
-            recipe.append((one.structure, len(one.where), filling))
+            unplaced.append((one.structure, len(one.where), filling))
             first += len(one.where)
         plan = plan_of(candidate, cost.shares, self._composition)
-        self._solutions.offer(self._evaluator.priced(tuple(recipe), plan))
+        self._solutions.offer(self._evaluator.priced(tuple(unplaced), plan))

@@ -15,9 +15,9 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.candidate import Evaluator, Recipe
-from planner.search.recipes import recipe_of
+from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.searcher import Allowance, Searcher, limits_of
+from planner.search.unplaced_candidates import unplaced_candidate_of
 
 STEPS = 3000
 ALONE = "a100-40=9x1,h100=7x1,a6000=6x1"  # every message crosses, every GPU has a NIC
@@ -30,11 +30,11 @@ class Walked(NamedTuple):
     pricing: Pricing
     kernel: Searcher
 
-    def recipe(self, row: int) -> Recipe:
+    def candidate(self, row: int) -> UnplacedCandidate:
         """The plan in that row of its pool."""
         plan, work = new_plan(), new_workspace(self.pricing.tables)
         load_elite(self.kernel.elites, row, plan)
-        return recipe_of(self.pricing, plan, work)
+        return unplaced_candidate_of(self.pricing, plan, work)
 
 
 class Walk(Protocol):

@@ -31,7 +31,7 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
         load_elite(kernel.elites, row, plan)
-        seconds = evaluator.place_and_price(walked.recipe(row)).cost.sync_s
+        seconds = evaluator.place_and_price(walked.candidate(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
@@ -54,8 +54,8 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     evaluator, _, kernel = walked
     tiled = 0
     for row in range(SOME):
-        recipe = walked.recipe(row)
-        tiled += sum(ep > 1 for _, _, filling in recipe for _, ep, _ in filling.stage_configs)
-        seconds = evaluator.place_and_price(recipe).cost.iteration_s
+        candidate = walked.candidate(row)
+        tiled += sum(ep > 1 for _, _, filling in candidate for _, ep, _ in filling.stage_configs)
+        seconds = evaluator.place_and_price(candidate).cost.iteration_s
         assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

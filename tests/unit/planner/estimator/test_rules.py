@@ -37,7 +37,7 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
 from planner.search.candidate import Candidate, Evaluator
-from planner.search.recipes import recipe_of
+from planner.search.unplaced_candidates import unplaced_candidate_of
 
 SCALE = 1.1
 LARGER = {"transient_bytes": 8.0}  # what else is no part of any peak
@@ -129,7 +129,7 @@ def both_prices(
     elites = new_elite_set()
     remember(elites, unplaced, value)
     load_elite(elites, 0, unplaced)
-    found = next(evaluator.placed(recipe_of(pricing, unplaced, work)), None)
+    found = next(evaluator.placed(unplaced_candidate_of(pricing, unplaced, work)), None)
     return None if found is None else (estimate, price_of(found))
 
 

@@ -30,8 +30,10 @@ SOME = 6  # of the plans found
 def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walked_alone):
     evaluator, _, kernel = walked_alone
     assert kernel.found > 10
-    for value, recipe in islice(kernel.recipes(), SOME):
-        assert evaluator.place_and_price(recipe).cost.iteration_s == pytest.approx(value, rel=1e-9)
+    for value, candidate in islice(kernel.unplaced_candidates(), SOME):
+        assert evaluator.place_and_price(candidate).cost.iteration_s == pytest.approx(
+            value, rel=1e-9
+        )
 
 
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
@@ -120,11 +122,11 @@ def placed(walked_on):
         ]
         if any(gpus % NODE for gpus in stages):
             continue
-        recipe = walked.recipe(row)
-        plan = evaluator.place_and_price(recipe).plan
+        candidate = walked.candidate(row)
+        plan = evaluator.place_and_price(candidate).plan
         where = place(FEW_SAMPLES.model, plan.templates, evaluator.composition, rule="by stage")
-        price = evaluator.priced(recipe, Plan(plan.templates, where)).cost
-        is_by_stage = all(filling.by_stage for _, _, filling in recipe)
+        price = evaluator.priced(candidate, Plan(plan.templates, where)).cost
+        is_by_stage = all(filling.by_stage for _, _, filling in candidate)
         found.append((unplaced, price, float(kernel.elites.value[row]), is_by_stage))
     assert len(found) > 3
     return pricing.tables, found

@@ -1,4 +1,4 @@
-"""Recipes become plans: of the ways to place one, the best by what is asked."""
+"""Unplaced candidates become plans: of the ways to place one, the best by what is asked."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_
 def test_the_best_placement_is_settled_and_all_are_there_to_choose_from():
     many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
     evaluator = Evaluator(workload=workload(8), composition=many, profile=demo_profile())
-    recipe = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
-    placed = list(evaluator.placed(recipe))
+    unplaced = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
+    placed = list(evaluator.placed(unplaced))
     assert [len(one.plan.nodes) for one in placed] == [2, 2]
     assert len({one.plan.placement for one in placed}) == 2
-    best = evaluator.place_and_price(recipe)
+    best = evaluator.place_and_price(unplaced)
     assert best is not None
     assert best.cost.iteration_s == min(one.cost.iteration_s for one in placed)

@@ -40,7 +40,7 @@ def improved(searcher: Searcher, most: int = MOST, engines=ENGINES) -> list[str]
 def test_equal_seeds_price_equal_plans(pricing):
     one, two = begun(pricing), begun(pricing)
     assert improved(one) == improved(two)
-    assert list(one.recipes()) == list(two.recipes())
+    assert list(one.unplaced_candidates()) == list(two.unplaced_candidates())
     assert one.evaluations == two.evaluations <= MOST
 
 

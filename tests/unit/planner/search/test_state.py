@@ -9,7 +9,7 @@ import pytest
 from planner.cost.batch_split import Lane
 from planner.request import PlanRequest
 from planner.search.budget import Budget
-from planner.search.candidate import Evaluator, Recipe
+from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.fill import Filling
 from planner.search.state import HOPELESS_RATIO, PLACED, SearchState
 from tests.builders import MODEL, demo_profile, nodes, workload
@@ -35,7 +35,7 @@ def begun(**limits) -> tuple[SearchState, Clock]:
     return SearchState(request, evaluator, Budget(request, clock)), clock
 
 
-def recipe(*degrees: int) -> Recipe:
+def unplaced(*degrees: int) -> UnplacedCandidate:
     """One replica with a stage of each of these TP degrees, as evenly filled as may be."""
     depth = len(degrees)
     layers = tuple(MODEL.layers // depth + (s < MODEL.layers % depth) for s in range(depth))
@@ -43,8 +43,8 @@ def recipe(*degrees: int) -> Recipe:
     return ((structure, 1, Filling(layers, Lane(2, 1.0, 2.0, 16))),)
 
 
-def place(one: SearchState, *recipes: Recipe) -> None:
-    one.place(((1.0, recipe) for recipe in recipes), len(recipes))
+def place(one: SearchState, *unplaced_candidates: UnplacedCandidate) -> None:
+    one.place(((1.0, unplaced) for unplaced in unplaced_candidates), len(unplaced_candidates))
 
 
 def test_without_a_budget_in_seconds_time_never_ends():
@@ -77,7 +77,7 @@ def test_a_stage_that_gains_nothing_more_is_told_once():
 def test_a_stage_that_gains_is_told_again():
     one, clock = begun()
     one.record("columns", clock.s)
-    place(one, recipe(2))
+    place(one, unplaced(2))
     one.record("columns", clock.s)
     first, second = one.stages
     assert first.throughput_samples_s == 0 < second.throughput_samples_s
@@ -87,7 +87,7 @@ def test_time_to_place_the_last_plans_is_kept_back():
     one, clock = begun(budget_s=2.0)
     assert one.left_to_search_s == one.budget.left_s
     clock.look_s = 0.01
-    place(one, recipe(2))  # looks at the clock before and after
+    place(one, unplaced(2))  # looks at the clock before and after
     clock.look_s = 0.0
     kept_s = one.budget.left_s - one.left_to_search_s
     assert kept_s == pytest.approx(PLACED * 0.01)
@@ -95,36 +95,36 @@ def test_time_to_place_the_last_plans_is_kept_back():
 
 def test_a_plan_is_placed_and_priced_once():
     one, _ = begun()
-    place(one, recipe(2), recipe(2))
-    place(one, recipe(2))
+    place(one, unplaced(2), unplaced(2))
+    place(one, unplaced(2))
     assert len(one.pool.found) == 1
 
 
 def test_when_it_is_late_one_plan_is_enough():
     one, clock = begun(budget_s=1.0)
     clock.s += 5.0
-    place(one, recipe(1, 1), recipe(2))
+    place(one, unplaced(1, 1), unplaced(2))
     assert len(one.pool.found) == 1  # an answer, however late
 
 
 def test_the_first_plan_that_is_better_ends_the_placing_of_rollouts():
     one, _ = begun()
-    one.place_until_better(iter([(1.0, recipe(2)), (2.0, recipe(1, 1))]))
+    one.place_until_better(iter([(1.0, unplaced(2)), (2.0, unplaced(1, 1))]))
     assert len(one.pool.found) == 1
-    one.place_until_better(iter([(1.0, recipe(1, 1)), (2.0, recipe(2, 1))]))
+    one.place_until_better(iter([(1.0, unplaced(1, 1)), (2.0, unplaced(2, 1))]))
     assert len(one.pool.found) == 2
 
 
 def test_a_plan_that_is_estimated_far_worse_is_not_placed():
     one, _ = begun()
-    one.place(iter([(1.0, recipe(2))]), 1)
-    one.place(iter([(1.0 * HOPELESS_RATIO + 0.01, recipe(1, 1))]), 1)
+    one.place(iter([(1.0, unplaced(2))]), 1)
+    one.place(iter([(1.0 * HOPELESS_RATIO + 0.01, unplaced(1, 1))]), 1)
     assert len(one.pool.found) == 1
-    one.place(iter([(1.0 * HOPELESS_RATIO, recipe(1, 1))]), 1)
+    one.place(iter([(1.0 * HOPELESS_RATIO, unplaced(1, 1))]), 1)
     assert len(one.pool.found) == 2
 
 
 def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
     one, _ = begun(min_holders=2)
-    one.place(iter([(1.0, recipe(2)), (9.0, recipe(1, 1))]), 2)
+    one.place(iter([(1.0, unplaced(2)), (9.0, unplaced(1, 1))]), 2)
     assert len(one.pool.found) == 2

@@ -1,4 +1,4 @@
-"""How stages spread experts, against the tilings of the recipes that come of them."""
+"""How stages spread experts, against the tilings of the unplaced candidates that come of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
         load_elite(kernel.elites, row, plan)
         look_at_experts(pricing.tables, plan, experts)
         told = sorted(_told(pricing, plan, experts))
-        assert told == sorted(_asked(workload.model, walked.recipe(row)))
+        assert told == sorted(_asked(workload.model, walked.candidate(row)))
 
 
 def test_a_model_without_experts_is_not_looked_at():
@@ -63,10 +63,10 @@ def _told(pricing, plan, experts):
         )
 
 
-def _asked(model, recipe):
-    """The same of a recipe."""
+def _asked(model, candidate):
+    """The same of a candidate."""
     dense = model.experts.dense_blocks
-    for structure, replicas, filling in recipe:
+    for structure, replicas, filling in candidate:
         ways = tuple(
             ep * (etp or tp)
             for (_, tp), (_, ep, etp) in zip(structure, filling.stage_configs, strict=True)

@@ -1,4 +1,4 @@
-"""Plans of the estimator as recipes, which can be placed.
+"""Plans of the estimator as unplaced candidates, which can be placed.
 
 The fill of a plan is in its arrays, and the variant of each stage (recomputation, EP, ETP) is the
 fastest one that fits.
@@ -15,11 +15,13 @@ from planner.estimator.fill.stage import slot_of
 from planner.estimator.unplaced_plan import UnplacedPlan
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace
-from planner.search.candidate import Recipe, stages_first
+from planner.search.candidate import UnplacedCandidate, stages_first
 from planner.search.fill import Filling, Structure
 
 
-def recipe_of(pricing: Pricing, plan: UnplacedPlan, work: Workspace) -> Recipe:
+def unplaced_candidate_of(
+    pricing: Pricing, plan: UnplacedPlan, work: Workspace
+) -> UnplacedCandidate:
     """A plan whose templates have one filling each, as `load_elite` leaves it."""
     iteration_seconds(pricing.tables, plan, work, math.inf)
     by_stage = bool(work.is_by_stage[0])
