@@ -15,10 +15,10 @@ from benchmarks.evaluation.trial import Trial
 from benchmarks.policy.cases import workload_of
 from benchmarks.policy.known import Clock
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import EliteSet, new_elite_set, offer, remember
 from planner.estimator.jit import jit
 from planner.estimator.objective import SearchLimits, objective, refill
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Ints, Tables
+from planner.estimator.top_k import TopK, new_top_k, offer, remember
 from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, new_plan
 from planner.estimator.workspace import Workspace, new_workspace
 from planner.policy.propose import propose
@@ -43,7 +43,7 @@ def enumerate_some(
     most: int,
     plan: UnplacedPlan,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
 ) -> int:
     """Evaluate the next templates, each as often as it fits or a power of two; returns how many.
 
@@ -56,7 +56,7 @@ def enumerate_some(
         most: plans to price, about.
         plan: for the function's own use.
         work: likewise.
-        elites: takes the best.
+        top_k: takes the best.
     """
     priced = 0
     plan.number[0] = 1
@@ -69,9 +69,9 @@ def enumerate_some(
         priced += 1  # also where there is no room, so that a part ends
         if replicas >= 1:
             power = 2 ** int(math.log2(replicas))
-            price_alone(t, limits, replicas, plan, work, elites)
+            price_alone(t, limits, replicas, plan, work, top_k)
             if power < replicas:
-                price_alone(t, limits, power, plan, work, elites)
+                price_alone(t, limits, power, plan, work, top_k)
                 priced += 1
         advance(now, len(slowest_first))
     return priced
@@ -84,14 +84,14 @@ def price_alone(
     replicas: int,
     plan: UnplacedPlan,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
 ) -> None:
     """Keep the plan of the first slot, so many replicas of it, if it is good."""
     plan.replicas[0] = replicas
     if refill(t, plan, 0, work):
         value = objective(t, limits, plan, work, math.inf)
         if value < math.inf:
-            remember(elites, plan, value)
+            remember(top_k, plan, value)
 
 
 @jit
@@ -131,7 +131,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     limits = SearchLimits(deepest, MAX_TEMPLATES, 0, math.inf, math.inf)
     worker = Searcher(pricing, limits, seed)
     found = propose(None, pricing, limits, RANDOM, seed)
-    pool, plan, work = new_elite_set(), new_plan(), new_workspace(tables)
+    pool, plan, work = new_top_k(), new_plan(), new_workspace(tables)
     block_s = tables.block_s[:, 0, 0, :].max(axis=1)
     slowest_first = np.argsort(-block_s, kind="stable").astype(np.int64)
     now = np.zeros(1 + min(DEEPEST, deepest), np.int64)
@@ -139,9 +139,9 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     evaluations = found.evaluations
     while now[0] and clock() - begun_s < ENUMERATED_SHARE * budget_s:
         evaluations += enumerate_some(tables, limits, slowest_first, now, PART, plan, work, pool)
-    for elites in (found.elites, pool):
-        for row in range(int(elites.number[0])):
-            offer(elites, row, worker.elites)
+    for top_k in (found.top_k, pool):
+        for row in range(int(top_k.number[0])):
+            offer(top_k, row, worker.top_k)
     worker.evaluations = evaluations
     worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
     evaluator = Evaluator(workload=workload, composition=one.composition, profile=profile)

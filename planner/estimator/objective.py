@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from planner.estimator.elite_set import EliteSet, remember, worst_value
 from planner.estimator.fill.filling import fill_template
 from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Tables
+from planner.estimator.top_k import TopK, remember, worst_value
 from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of
 from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 from planner.estimator.workspace import Workspace
@@ -98,13 +98,13 @@ def price_plan(
     limits: SearchLimits,
     plan: UnplacedPlan,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
     is_filled: bool,
 ) -> None:
-    """Evaluate a plan, whose slots may be filled already; a good one becomes an elite."""
+    """Evaluate a plan, whose slots may be filled already; a good one is kept."""
     for k in range(0 if is_filled else plan.number[0]):
         if most_replicas(t, plan, k) < plan.replicas[k] or not refill(t, plan, k, work):
             return
-    value = objective(t, limits, plan, work, worst_value(elites))
+    value = objective(t, limits, plan, work, worst_value(top_k))
     if value < math.inf:
-        remember(elites, plan, value)
+        remember(top_k, plan, value)

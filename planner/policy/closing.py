@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import inlined, jit
 from planner.estimator.objective import SearchLimits, is_outdated, judged, refill
 from planner.estimator.tables import Ints, Tables
+from planner.estimator.top_k import TopK, remember
 from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, pipelines_of, plan_at
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace
@@ -67,12 +67,12 @@ def close_templates(
     rows: Ints,
     t_max: int,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
 ) -> int:
     """Fill and price the open template of each row; returns how many plans there were.
 
     A template that does not fit ends its row at the plan so far.  Every plan on the way is offered
-    to the elites.
+    to `top_k`.
     """
     for i in range(len(rows)):
         r = rows[i]
@@ -91,7 +91,7 @@ def close_templates(
             d.taken[r, option] += plan.replicas[k] * t.option_tp[option]
         value = judged(t, limits, plan, seconds)
         if value < math.inf:
-            remember(elites, plan, value)
+            remember(top_k, plan, value)
         if k + 1 >= t_max:
             d.ended[r] = 1
     return len(rows)

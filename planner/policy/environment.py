@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elite_set import EliteSet, new_elite_set
 from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import Floats, Ints
+from planner.estimator.top_k import TopK, new_top_k
 from planner.estimator.workspace import new_workspace
 from planner.policy.closing import close_templates
 from planner.policy.features import ActionSpace, action_space_of
@@ -93,7 +93,7 @@ class Episodes:
         self.rows = len(self.environments) * each
         self.classes = max(len(one.space.class_type) for one in self.environments)
         self.evaluations = 0
-        self.elites: tuple[EliteSet, ...] = tuple(new_elite_set() for _ in self.environments)
+        self.top_k: tuple[TopK, ...] = tuple(new_top_k() for _ in self.environments)
         self._partial = [new_partial_plans(each, len(one.space.tp)) for one in self.environments]
         self._benches = [new_workspace(one.pricing.tables) for one in self.environments]
         self._left = [np.zeros(len(one.space.tp), np.int64) for one in self.environments]
@@ -127,7 +127,7 @@ class Episodes:
     @property
     def best(self) -> Floats:
         """[E] samples a second of the best plan on each composition; 0 where there is none."""
-        values = [one.value[: one.number[0]].min(initial=math.inf) for one in self.elites]
+        values = [one.value[: one.number[0]].min(initial=math.inf) for one in self.top_k]
         batches = np.array([one.space.batch for one in self.environments])
         found: Floats = batches / np.array(values)
         return found
@@ -192,7 +192,7 @@ class Episodes:
                 own,
                 one.t_max,
                 self._benches[e],
-                self.elites[e],
+                self.top_k[e],
             )
 
     def templates(self, row: int) -> Templates:

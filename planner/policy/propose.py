@@ -15,8 +15,8 @@ import numpy as np
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elite_set import EliteSet
 from planner.estimator.objective import SearchLimits
+from planner.estimator.top_k import TopK
 from planner.policy.environment import Environment, Episodes
 from planner.policy.rollouts import Actor, PolicyActor, UniformActor, always, play
 from planner.policy.schema import FeatureSchema
@@ -30,7 +30,7 @@ STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 5
 class Proposal(NamedTuple):
     """Findings of rollouts."""
 
-    elites: EliteSet  # the best plans, by the kernel's price
+    top_k: TopK  # the best plans, by the kernel's price
     evaluations: int  # plans that were priced
     # a sentence if the policy was trained on other prices or for another model, else empty
     warning: str = ""
@@ -88,7 +88,7 @@ def propose(
     if policy is not None:
         actor = PolicyActor(policy.network, episodes, generator, policy.card.temperatures)
     play(episodes, actor, fits)
-    return Proposal(episodes.elites[0], episodes.evaluations)
+    return Proposal(episodes.top_k[0], episodes.evaluations)
 
 
 def _schema_of(pricing: Pricing, limits: SearchLimits) -> FeatureSchema:

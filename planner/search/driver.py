@@ -219,7 +219,7 @@ class _Search:
             state.record("no policy", begun_s)
             self._warnings = (f"no policy took part: {why}",)
             return
-        searcher.take(found.elites, found.evaluations)
+        searcher.take(found.top_k, found.evaluations)
         state.pool.evaluations += found.evaluations
         self._warnings = (found.warning,) if found.warning else ()
         if fits(0):

@@ -21,9 +21,9 @@ import numpy as np
 
 from planner.cost.money import LEAST
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elite_set import EliteSet, load_elite, new_elite_set, offer
 from planner.estimator.objective import SearchLimits
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.estimator.top_k import TopK, load_top, new_top_k, offer
 from planner.estimator.workspace import new_workspace
 from planner.request import PlanRequest
 from planner.search.annealing.local_search import anneal
@@ -90,14 +90,14 @@ class Searcher:
     Attributes:
         pricing: prices plans before their placement.
         limits: objective and limits.
-        elites: the best plans so far.
+        top_k: the best plans so far.
         evaluations: plans that this searcher has priced.
     """
 
     def __init__(self, pricing: Pricing, limits: SearchLimits, seed: int) -> None:
         """Begin without a plan."""
         self.pricing, self.limits = pricing, limits
-        self.elites = new_elite_set()
+        self.top_k = new_top_k()
         self.evaluations = 0
         self._random = Random(seed)
         self._work = new_workspace(pricing.tables, seed)
@@ -106,25 +106,25 @@ class Searcher:
     @property
     def found(self) -> int:
         """How many different plans are in the pool."""
-        return int(self.elites.number[0])
+        return int(self.top_k.number[0])
 
     @property
     def best(self) -> float:
         """The smallest objective so far."""
-        return float(self.elites.value[: self.found].min()) if self.found else math.inf
+        return float(self.top_k.value[: self.found].min()) if self.found else math.inf
 
-    def take(self, others: EliteSet, evaluations: int) -> None:
+    def take(self, others: TopK, evaluations: int) -> None:
         """Take over the best plans of somebody else, who priced so many."""
         for row in range(int(others.number[0])):
-            offer(others, row, self.elites)
+            offer(others, row, self.top_k)
         self.evaluations += evaluations
 
     def unplaced_candidates(self) -> Iterator[tuple[float, UnplacedCandidate]]:
         """(objective, unplaced) of the best plans, best first."""
-        for row in np.argsort(self.elites.value[: self.found], kind="stable"):
-            load_elite(self.elites, int(row), self._work.trial)
+        for row in np.argsort(self.top_k.value[: self.found], kind="stable"):
+            load_top(self.top_k, int(row), self._work.trial)
             unplaced = unplaced_candidate_of(self.pricing, self._work.trial, self._work)
-            yield float(self.elites.value[row]), unplaced
+            yield float(self.top_k.value[row]), unplaced
 
     # ------------------------------------------------------------------ plans to start from
 
@@ -147,7 +147,7 @@ class Searcher:
             self.evaluations = before + priced
             return fits(more)
 
-        priced = start(tables, self.limits, self._work, self.elites, goes_on)
+        priced = start(tables, self.limits, self._work, self.top_k, goes_on)
         self.evaluations = before + priced
         if not self.found:
             for options in long_pipelines(tables, self.limits.deepest):
@@ -159,7 +159,7 @@ class Searcher:
         now.number[0] = now.replicas[0] = 1
         now.depth[0] = len(options)
         now.options[0, : len(options)] = options
-        anneal(self.pricing.tables, self.limits, self._work, self.elites, 0, HOT, COLD)
+        anneal(self.pricing.tables, self.limits, self._work, self.top_k, 0, HOT, COLD)
         self.evaluations += 1
 
     # ------------------------------------------------------------------ turns
@@ -211,17 +211,17 @@ class Searcher:
     def walk(self, turn: Allowance, *, templates: int, hot: float = HOT) -> None:
         """Anneal: a few chains, the first from the best plan, each cooling down over its share."""
         limits = self.limits._replace(max_templates=min(templates, self.limits.max_templates))
-        pool = new_elite_set()
+        pool = new_top_k()
         for row in range(self.found):
-            if self.elites.plans.number[row, 0] <= limits.max_templates:
-                offer(self.elites, row, pool)
+            if self.top_k.plans.number[row, 0] <= limits.max_templates:
+                offer(self.top_k, row, pool)
         begun_s, rate = turn.now_s(), START_RATE
         for chain in count():
             if not pool.number[0] or not self._goes_on(turn, self._part):
                 break
             order = np.argsort(pool.value[: pool.number[0]], kind="stable")
             pick = 0 if chain % 2 == 0 else self._random.randrange(len(order))
-            load_elite(pool, int(order[pick]), self._work.now)
+            load_top(pool, int(order[pick]), self._work.now)
             left = min(turn.end - self.evaluations, rate * (turn.end_s - turn.now_s()))
             share = left / max(1, CHAINS - chain)
             before = self.evaluations
@@ -240,10 +240,10 @@ class Searcher:
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
         self.take(pool, 0)
 
-    def _take_best(self, pool: EliteSet) -> None:
+    def _take_best(self, pool: TopK) -> None:
         best = int(np.argmin(pool.value))
         if pool.value[best] < self.best:
-            offer(pool, best, self.elites)
+            offer(pool, best, self.top_k)
 
     def _generate(self, turn: Allowance) -> None:
         """Templates built from prices, mixed to whole plans."""
@@ -253,7 +253,7 @@ class Searcher:
             self.evaluations = others + self._columns.master.priced
             return not self._goes_on(turn, COLUMNS_PART)
 
-        self._columns.run(self.elites, is_over)
+        self._columns.run(self.top_k, is_over)
         self.evaluations = others + self._columns.master.priced
 
 

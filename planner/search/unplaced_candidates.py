@@ -22,7 +22,7 @@ from planner.search.fill import Filling, Structure
 def unplaced_candidate_of(
     pricing: Pricing, plan: UnplacedPlan, work: Workspace
 ) -> UnplacedCandidate:
-    """A plan whose templates have one filling each, as `load_elite` leaves it."""
+    """A plan whose templates have one filling each, as `load_top` leaves it."""
     iteration_seconds(pricing.tables, plan, work, math.inf)
     by_stage = bool(work.is_by_stage[0])
     rows = [_template_of(pricing, plan, k, by_stage=by_stage) for k in range(int(plan.number[0]))]

@@ -2,7 +2,7 @@
 
 Replica counts and the order of stages are free.  With one template allowed, this finds the plans
 whose replicas share the batch without remainder, which rule where replicas are many.
-Invariant: the same tables, start, seed and steps give the same elites.
+Invariant: the same tables, start, seed and steps give the same top_k.
 Source: research on plan search (annealing over whole plans with free replica counts).
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 
-from planner.estimator.elite_set import EliteSet, remember
 from planner.estimator.jit import jit
 from planner.estimator.objective import SearchLimits, is_outdated, objective, refill
 from planner.estimator.tables import Tables
+from planner.estimator.top_k import TopK, remember
 from planner.estimator.unplaced_plan import copy_plan, copy_slot, pipelines_of
 from planner.estimator.workspace import Workspace
 from planner.search.annealing.moves import propose
@@ -25,7 +25,7 @@ def anneal(
     t: Tables,
     limits: SearchLimits,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
     steps: int,
     hot: float,
     cold: float,
@@ -33,7 +33,7 @@ def anneal(
     """Walk from the plan `now` (filled and priced here) for so many steps, to where it is then.
 
     The temperature falls from `hot` to `cold`, shares of the objective.  The best plans of the way
-    become elites; returned is the objective at its end.
+    become top_k; returned is the objective at its end.
     """
     now, trial, dirty, state = work.now, work.trial, work.dirty, work.random
     hangs_on_replicas = t.zero or t.spreads_experts  # what fits into a stage
@@ -41,7 +41,7 @@ def anneal(
         refill(t, now, k, work)
     value = objective(t, limits, now, work, math.inf)
     if value < math.inf:
-        remember(elites, now, value)
+        remember(top_k, now, value)
     copy_plan(now, trial)
     cooling = (cold / hot) ** (1.0 / max(1, steps))
     temperature = hot
@@ -65,7 +65,7 @@ def anneal(
                 new_value = objective(t, limits, trial, work, limit)
         if new_value < math.inf:
             value = new_value
-            remember(elites, trial, value)
+            remember(top_k, trial, value)
             now.number[0] = trial.number[0]
             for k in range(trial.number[0]):
                 now.chosen[k] = trial.chosen[k]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner.estimator.elite_set import EliteSet
 from planner.estimator.objective import SearchLimits, price_plan
 from planner.estimator.tables import Floats, Tables
+from planner.estimator.top_k import TopK
 from planner.estimator.unplaced_plan import most_replicas
 from planner.estimator.whole_plan import iteration_seconds
 from planner.estimator.workspace import Workspace
@@ -26,7 +26,7 @@ def start(
     t: Tables,
     limits: SearchLimits,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
     goes_on: Callable[[int, int], bool] = _always,
 ) -> int:
     """Evaluate plans to start from, returns how many.
@@ -38,9 +38,9 @@ def start(
     for option in range(len(t.option_tp)):
         if not goes_on(priced, 3 * limits.deepest):
             return priced
-        priced += price_uniform(t, limits, option, work, elites, fastest)
+        priced += price_uniform(t, limits, option, work, top_k, fastest)
     if goes_on(priced, len(fastest)):
-        priced += join_fastest(t, limits, work, elites, fastest)
+        priced += join_fastest(t, limits, work, top_k, fastest)
     return priced
 
 
@@ -49,7 +49,7 @@ def price_uniform(
     limits: SearchLimits,
     option: int,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
     fastest: Floats,
 ) -> int:
     """Evaluate every template of one option alone; returns how many plans.
@@ -69,7 +69,7 @@ def price_uniform(
         power = 1 << int(most).bit_length() - 1
         for replicas in sorted({most, power, 1}, reverse=True):
             now.replicas[0] = replicas
-            price_plan(t, limits, now, work, elites, False)
+            price_plan(t, limits, now, work, top_k, False)
             priced += 1
             if replicas == most and now.filling_count[0, 0]:
                 seconds = iteration_seconds(t, now, work, math.inf)
@@ -82,7 +82,7 @@ def join_fastest(
     t: Tables,
     limits: SearchLimits,
     work: Workspace,
-    elites: EliteSet,
+    top_k: TopK,
     fastest: Floats,
 ) -> int:
     """Evaluate the fastest templates of the classes side by side; returns how many plans.
@@ -109,5 +109,5 @@ def join_fastest(
         if now.replicas[k] < 1:
             now.number[0] = k
             break
-        price_plan(t, limits, now, work, elites, False)
+        price_plan(t, limits, now, work, top_k, False)
     return int(now.number[0])

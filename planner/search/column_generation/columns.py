@@ -3,7 +3,7 @@
 The restricted master problem (`master`) prices GPUs, the pricing problem (`pricing_problem`) finds
 the templates that are worth more than their GPUs cost, until there are none.  A plan that is better
 sets another time, in which other templates may be worth most, so that rounds begin anew.
-Invariant: the same pricing, limits and elites give the same elites, unless the deadline interferes.
+Invariant: the same pricing, limits and top_k give the same top_k, unless the deadline interferes.
 Source: Gilmore and Gomory, A linear programming approach to the cutting-stock problem (1961);
 smoothed prices are Wentges's (1997).
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.estimator.build_tables import Pricing
-from planner.estimator.elite_set import EliteSet
 from planner.estimator.objective import SearchLimits
+from planner.estimator.top_k import TopK
 from planner.search.column_generation.master import RestrictedMaster, first_prices
 from planner.search.column_generation.network import new_network
 from planner.search.column_generation.pricing_problem import new_columns, price_columns
@@ -47,20 +47,20 @@ class ColumnSearch:
         self._prices = first_prices(t)  # [O] of TP groups, the last
         self._mixed = 0.0  # samples of the last mix, a share of the batch
 
-    def run(self, elites: EliteSet, deadline: Callable[[], bool]) -> None:
-        """Look for plans that are better than the elites, of which there is at least one."""
-        self.master.add_plans(elites, int(self._network.multiples[-1]))
+    def run(self, top_k: TopK, deadline: Callable[[], bool]) -> None:
+        """Look for plans that are better than those of `top_k`, which holds at least one."""
+        self.master.add_plans(top_k, int(self._network.multiples[-1]))
         before = math.inf
-        while elites.value.min() < before * (1 - GOOD) and not deadline():
-            before = elites.value.min()
-            self._converge(elites, deadline)
+        while top_k.value.min() < before * (1 - GOOD) and not deadline():
+            before = top_k.value.min()
+            self._converge(top_k, deadline)
 
-    def _converge(self, elites: EliteSet, deadline: Callable[[], bool]) -> None:
+    def _converge(self, top_k: TopK, deadline: Callable[[], bool]) -> None:
         """Rounds of prices and columns until the mix gains no more."""
         stale = 0
         for _ in range(ROUNDS):
-            before, incumbent = self._mixed, self.master.incumbent(elites)
-            self._mixed, duals = self.master.solve(elites, incumbent)
+            before, incumbent = self._mixed, self.master.incumbent(top_k)
+            self._mixed, duals = self.master.solve(top_k, incumbent)
             stale = stale + 1 if self._mixed < before * ENOUGH else 0
             if deadline() or stale == STALE:
                 return

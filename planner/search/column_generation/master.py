@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from planner.estimator.elite_set import EliteSet, load_elite
 from planner.estimator.objective import SearchLimits, price_plan
 from planner.estimator.tables import Floats, Ints, Tables
+from planner.estimator.top_k import TopK, load_top
 from planner.estimator.unplaced_plan import copy_slot, new_plan, pipelines_of
 from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 from planner.estimator.workspace import new_workspace
@@ -62,23 +62,23 @@ class RestrictedMaster:
         self.pool = new_plan(slots=MOST_COLUMNS)
         self.priced = 0
 
-    def incumbent(self, elites: EliteSet) -> Incumbent:
-        """The best of the elites."""
+    def incumbent(self, top_k: TopK) -> Incumbent:
+        """The best of `top_k`."""
         t, plan, money = self._tables, self._plan, self._limits.most_price
-        load_elite(elites, int(np.argmin(elites.value)), plan)
+        load_top(top_k, int(np.argmin(top_k.value)), plan)
         if self._limits.counts_money:
             money = min(money, price_per_hour(t, plan))
         iteration_seconds(t, plan, self._work, math.inf)
         return Incumbent(float(self._work.pipelines_s[0]), money, int(pipelines_of(plan)))
 
-    def add_plans(self, elites: EliteSet, largest_multiple: int) -> None:
+    def add_plans(self, top_k: TopK, largest_multiple: int) -> None:
         """Make columns of the templates of the best plans; a full pool starts afresh."""
         if self.pool.number[0] == MOST_COLUMNS:
             self.pool.number[0] = 0
         plan, pipelines = self._plan, 0
-        best = np.argsort(elites.value[: elites.number[0]], kind="stable")[:STARTS]
+        best = np.argsort(top_k.value[: top_k.number[0]], kind="stable")[:STARTS]
         for e in best.tolist():
-            load_elite(elites, e, plan)
+            load_top(top_k, e, plan)
             pipelines = pipelines or int(pipelines_of(plan))  # of the best one
             for k in range(plan.number[0]):
                 plan.replicas[k] = math.gcd(int(plan.replicas[k]), largest_multiple)
@@ -93,7 +93,7 @@ class RestrictedMaster:
             added += add_column(self._tables, self.pool, found, c, pipelines, self._work)
         return added
 
-    def solve(self, elites: EliteSet, incumbent: Incumbent) -> tuple[float, Floats]:
+    def solve(self, top_k: TopK, incumbent: Incumbent) -> tuple[float, Floats]:
         """Mix the columns with parts of replicas; rounded, the mix becomes a plan as well.
 
         Returns:
@@ -108,7 +108,7 @@ class RestrictedMaster:
         chosen = np.ascontiguousarray(uses[:, columns])
         total = maximise(parts[columns], chosen, room, amounts, duals)
         counts = round_down(whole[columns], chosen, room, amounts)
-        self._price(elites, columns, counts * whole[columns], counts)
+        self._price(top_k, columns, counts * whole[columns], counts)
         by_row = duals[: len(self._rows)]
         if len(duals) > len(by_row):
             by_row = by_row + duals[-1] * money_row(t, self._rows)
@@ -127,7 +127,7 @@ class RestrictedMaster:
             room = np.append(room, incumbent.money)
         return parts, whole, uses, room
 
-    def _price(self, elites: EliteSet, columns: Ints, samples: Floats, counts: Ints) -> None:
+    def _price(self, top_k: TopK, columns: Ints, samples: Floats, counts: Ints) -> None:
         """Evaluate the plan of so many of these columns, filled as in the pool and anew."""
         order = np.argsort(-samples, kind="stable")
         order = order[counts[order] > 0][: self._limits.max_templates]
@@ -140,7 +140,7 @@ class RestrictedMaster:
         plan.replicas[: len(order)] *= counts[order]
         plan.pipelines[: len(order)] = pipelines_of(plan)
         for is_filled in (True, False):
-            price_plan(t, self._limits, plan, self._work, elites, is_filled)
+            price_plan(t, self._limits, plan, self._work, top_k, is_filled)
         self.priced += 2
 
 

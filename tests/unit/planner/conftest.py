@@ -8,7 +8,7 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import Pricing, pricing_of
-from planner.estimator.elite_set import load_elite
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
@@ -33,7 +33,7 @@ class Walked(NamedTuple):
     def candidate(self, row: int) -> UnplacedCandidate:
         """The plan in that row of its pool."""
         plan, work = new_plan(), new_workspace(self.pricing.tables)
-        load_elite(self.kernel.elites, row, plan)
+        load_top(self.kernel.top_k, row, plan)
         return unplaced_candidate_of(self.pricing, plan, work)
 
 

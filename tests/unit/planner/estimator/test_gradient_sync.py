@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage_experts import look_at_experts
 from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
@@ -30,7 +30,7 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
     evaluator, pricing, kernel = walked
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
-        load_elite(kernel.elites, row, plan)
+        load_top(kernel.top_k, row, plan)
         seconds = evaluator.place_and_price(walked.candidate(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
@@ -57,5 +57,5 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
         candidate = walked.candidate(row)
         tiled += sum(ep > 1 for _, _, filling in candidate for _, ep, _ in filling.stage_configs)
         seconds = evaluator.place_and_price(candidate).cost.iteration_s
-        assert float(kernel.elites.value[row]) == pytest.approx(seconds, rel=nearly)
+        assert float(kernel.top_k.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

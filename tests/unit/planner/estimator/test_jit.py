@@ -130,10 +130,10 @@ def test_a_search_lets_all_arrays_go():
         kernel.walk(Allowance(kernel.evaluations + 600), templates=2)
         asked = count()
         mixer = ColumnSearch(pricing, kernel.limits)
-        mixer.run(kernel.elites, lambda: next(asked) > 4)
+        mixer.run(kernel.top_k, lambda: next(asked) > 4)
 
     search()
-    arrays = [*_arrays(pricing.tables), *_arrays(kernel.elites), *_arrays(kernel._work)]
+    arrays = [*_arrays(pricing.tables), *_arrays(kernel.top_k), *_arrays(kernel._work)]
     held = [sys.getrefcount(array) for array in arrays]
     search()
     assert [sys.getrefcount(array) for array in arrays] == held

@@ -25,11 +25,11 @@ from planner.cluster.composition import Composition
 from planner.cost import formulas
 from planner.estimator import rules
 from planner.estimator.build_tables import Pricing, pricing_of
-from planner.estimator.elite_set import load_elite, new_elite_set, remember
 from planner.estimator.fill.filling import fill_as, variant_of
 from planner.estimator.fill.stage import peak_bytes, slot_of
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.top_k import load_top, new_top_k, remember
 from planner.estimator.unplaced_plan import most_replicas, new_plan
 from planner.estimator.whole_plan import iteration_seconds, optimizer_seconds
 from planner.estimator.workspace import new_workspace
@@ -126,9 +126,9 @@ def both_prices(
         optimizer_seconds(t, unplaced, work),
         tuple(float(n) for k in range(len(plan)) for n in peaks(pricing, unplaced, k)),
     )
-    elites = new_elite_set()
-    remember(elites, unplaced, value)
-    load_elite(elites, 0, unplaced)
+    top_k = new_top_k()
+    remember(top_k, unplaced, value)
+    load_top(top_k, 0, unplaced)
     found = next(evaluator.placed(unplaced_candidate_of(pricing, unplaced, work)), None)
     return None if found is None else (estimate, price_of(found))
 

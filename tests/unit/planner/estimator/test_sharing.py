@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.estimator.elite_set import load_elite
 from planner.estimator.sharing import choose, pipeline_seconds
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 
 SOME = 6  # of the plans found
@@ -14,7 +14,7 @@ def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(wa
     tables = pricing.tables
     plan = new_plan()
     for row in range(SOME):
-        load_elite(kernel.elites, row, plan)
+        load_top(kernel.top_k, row, plan)
         seconds = pipeline_seconds(tables, plan)
         slowest_s = max(plan.tau_s[k, plan.chosen[k]] for k in range(plan.number[0]))
         assert choose(tables.sizes, plan, seconds, tables.batch) >= tables.batch

@@ -10,10 +10,10 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage import fixed_seconds
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds
 from planner.estimator.workspace import new_workspace
@@ -41,9 +41,9 @@ def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
     tables = pricing.tables
     unplaced, work = new_plan(), new_workspace(tables)
     for row in range(SOME):
-        load_elite(kernel.elites, row, unplaced)
+        load_top(kernel.top_k, row, unplaced)
         seconds = iteration_seconds(tables, unplaced, work, math.inf)
-        assert seconds == pytest.approx(float(kernel.elites.value[row]), rel=1e-12)
+        assert seconds == pytest.approx(float(kernel.top_k.value[row]), rel=1e-12)
         assert iteration_seconds(tables, unplaced, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
             assert iteration_seconds(tables, unplaced, work, share * seconds) == math.inf
@@ -114,7 +114,7 @@ def placed(walked_on):
     found = []
     for row in range(kernel.found):
         unplaced = new_plan()
-        load_elite(kernel.elites, row, unplaced)
+        load_top(kernel.top_k, row, unplaced)
         stages = [
             int(unplaced.replicas[k] * pricing.tables.option_tp[option])
             for k in range(unplaced.number[0])
@@ -127,7 +127,7 @@ def placed(walked_on):
         where = place(FEW_SAMPLES.model, plan.templates, evaluator.composition, rule="by stage")
         price = evaluator.priced(candidate, Plan(plan.templates, where)).cost
         is_by_stage = all(filling.by_stage for _, _, filling in candidate)
-        found.append((unplaced, price, float(kernel.elites.value[row]), is_by_stage))
+        found.append((unplaced, price, float(kernel.top_k.value[row]), is_by_stage))
     assert len(found) > 3
     return pricing.tables, found
 

@@ -58,7 +58,7 @@ def test_a_closed_template_takes_the_gpus_of_all_its_replicas():
 def test_plans_on_the_way_are_kept_too():
     episodes = Episodes([environment_on("h100=4x4", SCHEMA)], 1)
     build(episodes, 4, 4)
-    assert episodes.elites[0].number[0] == 1
+    assert episodes.top_k[0].number[0] == 1
     assert np.isclose(episodes.best[0], episodes.throughput[0])
 
 

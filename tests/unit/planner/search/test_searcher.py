@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import offer
+from planner.estimator.top_k import offer
 from planner.request import PlanRequest
 from planner.search.searcher import ENGINES, Allowance, Searcher, limits_of
 from tests.builders import demo_profile, nodes, workload
@@ -92,7 +92,7 @@ def test_where_too_few_pipelines_fit_fewer_are_taken(pricing):
 def test_plans_of_another_pool_join(pricing):
     better, searcher = begun(pricing, 1), begun(pricing)
     improved(better)
-    searcher.take(better.elites, better.evaluations)
+    searcher.take(better.top_k, better.evaluations)
     assert searcher.best <= better.best
 
 
@@ -100,8 +100,8 @@ def test_where_no_plan_has_one_template_the_other_walks_have_their_turn(pricing)
     better, searcher = begun(pricing), Searcher(pricing, limits_of(ASKED), 0)
     improved(better)
     for row in range(better.found):
-        if better.elites.plans.number[row, 0] > 1:
-            offer(better.elites, row, searcher.elites)
+        if better.top_k.plans.number[row, 0] > 1:
+            offer(better.top_k, row, searcher.top_k)
     assert searcher.found
     assert improved(searcher, engines=("local search",))
     assert searcher.evaluations

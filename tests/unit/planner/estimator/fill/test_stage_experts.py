@@ -8,8 +8,8 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import load_elite
 from planner.estimator.fill.stage_experts import look_at_experts
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
@@ -32,7 +32,7 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     _, pricing, kernel = walked
     plan, experts = new_plan(), new_workspace(pricing.tables)
     for row in range(min(8, kernel.found)):
-        load_elite(kernel.elites, row, plan)
+        load_top(kernel.top_k, row, plan)
         look_at_experts(pricing.tables, plan, experts)
         told = sorted(_told(pricing, plan, experts))
         assert told == sorted(_asked(workload.model, walked.candidate(row)))

@@ -13,8 +13,8 @@ import pytest
 
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import load_elite, new_elite_set
 from planner.estimator.objective import SearchLimits, objective
+from planner.estimator.top_k import load_top, new_top_k
 from planner.estimator.unplaced_plan import new_plan, pipelines_of
 from planner.estimator.whole_plan import price_per_hour
 from planner.estimator.workspace import new_workspace
@@ -41,26 +41,26 @@ def ask(text: str, limits: SearchLimits = WISHES, model: str = "llama3-8b", **re
     )
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload), **rest)
     assert pricing is not None
-    t, elites = pricing.tables, new_elite_set()
-    start(t, limits, new_workspace(t), elites)
-    return pricing, elites
+    t, top_k = pricing.tables, new_top_k()
+    start(t, limits, new_workspace(t), top_k)
+    return pricing, top_k
 
 
 def run(text: str, limits: SearchLimits = WISHES, **rest):
-    pricing, elites = ask(text, limits, **rest)
-    before = elites.value.min()
+    pricing, top_k = ask(text, limits, **rest)
+    before = top_k.value.min()
     search = ColumnSearch(pricing, limits)
-    search.run(elites, lambda: False)
-    return pricing, elites, before, search.master.priced
+    search.run(top_k, lambda: False)
+    return pricing, top_k, before, search.master.priced
 
 
 MIXED = "a100-40=4x4,h100=2x4"
 
 
 def test_it_improves_on_templates_of_one_type():
-    _, elites, before, priced = run(MIXED)
+    _, top_k, before, priced = run(MIXED)
     assert priced > 0
-    assert elites.value.min() < 0.97 * before
+    assert top_k.value.min() < 0.97 * before
 
 
 def test_equal_questions_find_equal_plans():
@@ -69,37 +69,37 @@ def test_equal_questions_find_equal_plans():
 
 
 def test_a_deadline_that_is_over_ends_it_at_once():
-    pricing, elites = ask(MIXED)
-    before = np.sort(elites.value).tolist()
+    pricing, top_k = ask(MIXED)
+    before = np.sort(top_k.value).tolist()
     asked = []
     search = ColumnSearch(pricing, WISHES)
-    search.run(elites, lambda: asked.append(1) is None)
+    search.run(top_k, lambda: asked.append(1) is None)
     assert len(asked) < 20
-    assert np.sort(elites.value).tolist()[0] <= before[0]
+    assert np.sort(top_k.value).tolist()[0] <= before[0]
 
 
 def test_limits_on_depth_and_templates_hold():
     limits = WISHES._replace(deepest=6, max_templates=2)
-    _, elites, _, _ = run(MIXED, limits)
-    count = elites.number[0]
-    assert elites.plans.number[:count].max() <= 2
-    assert elites.plans.depth[:count].max() <= 6
+    _, top_k, _, _ = run(MIXED, limits)
+    count = top_k.number[0]
+    assert top_k.plans.number[:count].max() <= 2
+    assert top_k.plans.depth[:count].max() <= 6
 
 
 def test_so_many_pipelines_there_are_at_least():
-    plan, (_, elites, _, _) = new_plan(), run("a100-40=2x4,h100=1x4", min_replicas=2)
-    for row in range(elites.number[0]):
-        load_elite(elites, row, plan)
+    plan, (_, top_k, _, _) = new_plan(), run("a100-40=2x4,h100=1x4", min_replicas=2)
+    for row in range(top_k.number[0]):
+        load_top(top_k, row, plan)
         assert pipelines_of(plan) >= 2
 
 
 @pytest.mark.slow
 def test_a_plan_with_its_own_fillings_alone_is_no_slower_than_its_value():
-    pricing, elites, _, _ = run(MIXED)
+    pricing, top_k, _, _ = run(MIXED)
     t, plan = pricing.tables, new_plan()
-    for row in np.argsort(elites.value)[:3].tolist():
-        load_elite(elites, row, plan)
-        assert objective(t, WISHES, plan, new_workspace(t), math.inf) <= elites.value[row] * (
+    for row in np.argsort(top_k.value)[:3].tolist():
+        load_top(top_k, row, plan)
+        assert objective(t, WISHES, plan, new_workspace(t), math.inf) <= top_k.value[row] * (
             1 + 1e-9
         )
 
@@ -111,17 +111,17 @@ def test_where_money_counts_no_plan_breaks_its_limit():
     pricing = pricing_of(workload, Composition.from_text(MIXED), find_profile(workload))
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
     pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
-    elites, plan = new_elite_set(), new_plan()
-    start(t, limits, new_workspace(t), elites)
-    before = elites.value.min()
-    ColumnSearch(pricing, limits).run(elites, lambda: False)
-    assert elites.value.min() <= before
+    top_k, plan = new_top_k(), new_plan()
+    start(t, limits, new_workspace(t), top_k)
+    before = top_k.value.min()
+    ColumnSearch(pricing, limits).run(top_k, lambda: False)
+    assert top_k.value.min() <= before
     cheap = limits._replace(most_price=20.0)
-    elites = new_elite_set()
-    start(t, cheap, new_workspace(t), elites)
-    ColumnSearch(pricing, cheap).run(elites, lambda: False)
-    for row in range(elites.number[0]):
-        load_elite(elites, row, plan)
+    top_k = new_top_k()
+    start(t, cheap, new_workspace(t), top_k)
+    ColumnSearch(pricing, cheap).run(top_k, lambda: False)
+    for row in range(top_k.number[0]):
+        load_top(top_k, row, plan)
         assert price_per_hour(t, plan) <= 20.0
 
 
@@ -133,11 +133,11 @@ def told() -> str:
     pricing = pricing_of(tiny(4), nodes("fast-0:2 fast-1:1 slow-0:2"), demo_profile())
     assert pricing is not None
     t, limits = pricing.tables, SearchLimits(2, 2, 0, math.inf, math.inf)
-    elites = new_elite_set()
-    start(t, limits, new_workspace(t), elites)
+    top_k = new_top_k()
+    start(t, limits, new_workspace(t), top_k)
     search = ColumnSearch(pricing, limits)
-    search.run(elites, lambda: False)
-    return json.dumps([search.master.priced, np.sort(elites.value)[:5].tolist()])
+    search.run(top_k, lambda: False)
+    return json.dumps([search.master.priced, np.sort(top_k.value)[:5].tolist()])
 
 
 @pytest.mark.slow

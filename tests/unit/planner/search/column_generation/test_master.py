@@ -11,8 +11,8 @@ import pytest
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.estimator.build_tables import pricing_of
-from planner.estimator.elite_set import load_elite
 from planner.estimator.objective import SearchLimits
+from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -40,21 +40,21 @@ def ask(model: str, text: str, **limits):
     worker = Searcher(pricing, WISHES, 0)
     worker.start()
     assert worker.found
-    return pricing, worker.elites
+    return pricing, worker.top_k
 
 
 def test_templates_of_the_best_plans_become_columns_and_their_mix_a_plan():
-    pricing, elites = ask("llama3-8b", "a100-80=2x4,h100=2x2")
+    pricing, top_k = ask("llama3-8b", "a100-80=2x4,h100=2x2")
     master = RestrictedMaster(pricing.tables, WISHES)
-    master.add_plans(elites, 1)
+    master.add_plans(top_k, 1)
     assert master.pool.number[0] > 0
-    before = elites.value.min()
-    incumbent = master.incumbent(elites)
+    before = top_k.value.min()
+    incumbent = master.incumbent(top_k)
     assert 0 < incumbent.seconds < before, "gradient sums and the optimizer step come on top"
-    mixed, prices = master.solve(elites, incumbent)
+    mixed, prices = master.solve(top_k, incumbent)
     assert mixed >= 1 - 1e-9, "the best plan is one of the mixes"
     assert (prices >= 0).all()
-    assert elites.value.min() <= before
+    assert top_k.value.min() <= before
     assert master.priced > 0
 
 
@@ -66,17 +66,17 @@ def test_first_prices_of_all_gpus_cost_the_batch():
 
 
 def test_where_money_counts_others_may_not_cost_more():
-    pricing, elites = ask("llama3-8b", "a100-80=2x4,h100=2x2")
+    pricing, top_k = ask("llama3-8b", "a100-80=2x4,h100=2x2")
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
-    incumbent = RestrictedMaster(t, WISHES._replace(counts_money=1)).incumbent(elites)
+    incumbent = RestrictedMaster(t, WISHES._replace(counts_money=1)).incumbent(top_k)
     assert 0 < incumbent.money < math.inf
 
 
 @pytest.mark.slow
 def test_every_column_fits_alone():
-    pricing, elites = ask("qwen3-32b", "a100-40=2x2+4x1,a100-80=2x2+4x1,h100=8x1")
+    pricing, top_k = ask("qwen3-32b", "a100-40=2x2+4x1,a100-80=2x2+4x1,h100=8x1")
     t, search = pricing.tables, ColumnSearch(pricing, WISHES)
-    search.run(elites, lambda: False)
+    search.run(top_k, lambda: False)
     pool = search.master.pool
     uses = np.zeros((len(t.option_tp), int(pool.number[0])))
     uses_of(t, pool, uses)
@@ -86,22 +86,22 @@ def test_every_column_fits_alone():
 
 def test_limits_on_gpus_have_rows_of_their_own_and_mixes_keep_to_them():
     limits = GpuLimits(9, (("h100", 5),))
-    pricing, elites = ask("llama3-8b", "a100-80=2x4+2x2,h100=1x4+2x2", max_gpus=limits)
+    pricing, top_k = ask("llama3-8b", "a100-80=2x4+2x2,h100=1x4+2x2", max_gpus=limits)
     t, search = pricing.tables, ColumnSearch(pricing, WISHES)
     assert sorted(t.limit.tolist()) == [5, 9]
     prices = first_prices(t)
     lowest = t.option_tp == 1
     assert prices[lowest].max() * 9 >= t.batch, "9 GPUs cost the batch"
-    search.run(elites, lambda: False)
+    search.run(top_k, lambda: False)
     pool = search.master.pool
     uses = np.zeros((len(t.option_tp) + 2, int(pool.number[0])))
     uses_of(t, pool, uses)
     assert uses.shape[1] > 0
     assert (uses <= np.concatenate([t.room, t.limit])[:, None]).all()
     plan = new_plan()
-    for row in range(int(elites.number[0])):
+    for row in range(int(top_k.number[0])):
         used = Counter[str]()
-        load_elite(elites, row, plan)
+        load_top(top_k, row, plan)
         for k in range(int(plan.number[0])):
             for option in plan.options[k, : plan.depth[k]].tolist():
                 kind, tp = pricing.options[option]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.estimator.elite_set import (
-    ELITES,
+from planner.estimator.top_k import (
+    TOP_K,
     claim_row,
-    load_elite,
-    new_elite_set,
+    load_top,
+    new_top_k,
     offer,
     remember,
 )
@@ -23,31 +23,31 @@ def plan(option: int):
     return unplaced
 
 
-def held(elites) -> list[float]:
-    return sorted(elites.value[: elites.number[0]].tolist())
+def held(top_k) -> list[float]:
+    return sorted(top_k.value[: top_k.number[0]].tolist())
 
 
 def test_the_best_are_kept_and_the_worst_goes():
-    elites = new_elite_set()
-    for value in range(2 * ELITES, 0, -1):
-        remember(elites, plan(0), float(value))
-    assert held(elites) == [float(value) for value in range(1, ELITES + 1)]
-    remember(elites, plan(0), 1000.0)
-    assert held(elites)[-1] == ELITES
+    top_k = new_top_k()
+    for value in range(2 * TOP_K, 0, -1):
+        remember(top_k, plan(0), float(value))
+    assert held(top_k) == [float(value) for value in range(1, TOP_K + 1)]
+    remember(top_k, plan(0), 1000.0)
+    assert held(top_k)[-1] == TOP_K
 
 
 def test_equally_good_plans_count_as_one():
-    elites = new_elite_set()
-    remember(elites, plan(0), 2.0)
-    remember(elites, plan(1), 2.0 * (1 + 1e-13))
-    assert elites.number[0] == 1
-    assert claim_row(elites, 2.0) == -1
+    top_k = new_top_k()
+    remember(top_k, plan(0), 2.0)
+    remember(top_k, plan(1), 2.0 * (1 + 1e-13))
+    assert top_k.number[0] == 1
+    assert claim_row(top_k, 2.0) == -1
 
 
 def test_a_plan_is_read_back_as_it_was():
-    elites, unplaced = new_elite_set(), new_plan()
-    remember(elites, plan(3), 1.0)
-    load_elite(elites, 0, unplaced)
+    top_k, unplaced = new_top_k(), new_plan()
+    remember(top_k, plan(3), 1.0)
+    load_top(top_k, 0, unplaced)
     assert (
         unplaced.number[0],
         unplaced.depth[0],
@@ -57,7 +57,7 @@ def test_a_plan_is_read_back_as_it_was():
 
 
 def test_an_offered_plan_is_copied_whole():
-    mine, theirs = new_elite_set(), new_elite_set()
+    mine, theirs = new_top_k(), new_top_k()
     remember(theirs, plan(5), 1.0)
     remember(mine, plan(0), 2.0)
     offer(theirs, 0, mine)

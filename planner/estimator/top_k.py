@@ -21,11 +21,11 @@ from planner.estimator.unplaced_plan import (
     plan_at,
 )
 
-ELITES = 32
+TOP_K = 32
 
 
 @by_reference
-class EliteSet(NamedTuple):
+class TopK(NamedTuple):
     """The best plans seen, all different; the first `number[0]` rows hold, in no order.
 
     Attributes:
@@ -39,50 +39,50 @@ class EliteSet(NamedTuple):
     plans: UnplacedPlan
 
 
-def new_elite_set() -> EliteSet:
+def new_top_k() -> TopK:
     """None yet."""
-    return EliteSet(np.zeros(1, np.int64), np.full(ELITES, np.inf), new_plan(ELITES, fillings=1))
+    return TopK(np.zeros(1, np.int64), np.full(TOP_K, np.inf), new_plan(TOP_K, fillings=1))
 
 
 @jit
-def worst_value(elites: EliteSet) -> float:
+def worst_value(top_k: TopK) -> float:
     """What a plan must be below to be kept; infinite while there is room."""
     worst = 0.0
-    for e in range(ELITES):
-        worst = max(worst, elites.value[e])
+    for e in range(TOP_K):
+        worst = max(worst, top_k.value[e])
     return worst
 
 
 @jit
-def claim_row(elites: EliteSet, value: float) -> int:
+def claim_row(top_k: TopK, value: float) -> int:
     """The row that a plan takes: a free one, or that of the worst; -1 if it is not to be kept."""
     worst = 0
-    for e in range(elites.number[0]):
-        if abs(elites.value[e] - value) <= 1e-12 * value:
+    for e in range(top_k.number[0]):
+        if abs(top_k.value[e] - value) <= 1e-12 * value:
             return -1
-        if elites.value[e] > elites.value[worst]:
+        if top_k.value[e] > top_k.value[worst]:
             worst = e
-    if elites.number[0] < ELITES:
-        elites.number[0] += 1
-        return elites.number[0] - 1
-    return worst if value < elites.value[worst] else -1
+    if top_k.number[0] < TOP_K:
+        top_k.number[0] += 1
+        return top_k.number[0] - 1
+    return worst if value < top_k.value[worst] else -1
 
 
 @jit
-def remember(elites: EliteSet, plan: UnplacedPlan, value: float) -> None:
+def remember(top_k: TopK, plan: UnplacedPlan, value: float) -> None:
     """Keep the plan if it is among the best; equally good ones count as one."""
-    row = claim_row(elites, value)
+    row = claim_row(top_k, value)
     if row < 0:
         return
-    elites.value[row] = value
-    kept = plan_at(elites.plans, row)
+    top_k.value[row] = value
+    kept = plan_at(top_k.plans, row)
     kept.number[0] = plan.number[0]
     for k in range(plan.number[0]):
         copy_stages(plan, k, kept, k)
         add_filling(plan, k, plan.chosen[k], kept, k)
 
 
-def offer(source: EliteSet, row: int, target: EliteSet) -> None:
+def offer(source: TopK, row: int, target: TopK) -> None:
     """Keep one of the best plans of another set, if it is among the best here."""
     place = claim_row(target, source.value[row])
     if place >= 0:
@@ -92,6 +92,6 @@ def offer(source: EliteSet, row: int, target: EliteSet) -> None:
 
 
 @jit
-def load_elite(elites: EliteSet, row: int, plan: UnplacedPlan) -> None:
+def load_top(top_k: TopK, row: int, plan: UnplacedPlan) -> None:
     """Copy one of the best plans, each template with its one filling."""
-    copy_plan(plan_at(elites.plans, row), plan)
+    copy_plan(plan_at(top_k.plans, row), plan)
