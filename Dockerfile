@@ -18,7 +18,7 @@ COPY heddle heddle
 COPY profiles profiles
 RUN python3 -m hatchling build -t wheel
 
-# The planner's kernel is compiled in each image, for any CPU of the architecture.  What is compiled
+# The planner's estimator is compiled in each image, for any CPU of the architecture.  What is compiled
 # knows its source by its time, of which a layer keeps whole seconds only.
 FROM build AS operator-build
 ENV NUMBA_CPU_NAME=generic
@@ -33,7 +33,7 @@ RUN uv venv /opt/heddle \
     && cd / && /opt/heddle/bin/python -m planner.compilation \
     && /opt/heddle/bin/python -m compileall -q /opt/heddle/lib/python3*/site-packages/heddle_operator
 
-# The kernel is of the same sources, and not compiled a second time.
+# The estimator is of the same sources, and not compiled a second time.
 FROM build AS worker-build
 ENV NUMBA_CPU_NAME=generic
 COPY --from=operator-build /opt/heddle /operator

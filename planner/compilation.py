@@ -1,4 +1,4 @@
-"""Compile the planner's kernel ahead of its first use: `planner.warm_up()`.
+"""Compile the planner's estimator ahead of its first use: `planner.warm_up()`.
 
 numba keeps the machine code beside the sources (`planner.estimator.jit`), so that this takes
 half a minute once.  `make setup` and the image do it by `python -m planner.compilation`.
@@ -40,7 +40,7 @@ def warm_up() -> None:
     """
     if jit.is_compiled():
         return
-    LOG.warning("compiling the planner's kernel, once for this version: about 30 s")
+    LOG.warning("compiling the planner's estimator, once for this version: about 30 s")
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-m", "planner.compilation"]
     subprocess.run(

@@ -88,7 +88,7 @@ def test_a_command_that_needs_more_names_what_to_install(installed):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_planner_of_the_wheel_plans_without_a_framework(installed):
-    """The kernel is compiled anew, because the machine code of the sources is not in the wheel."""
+    """The estimator is compiled anew: the machine code of the sources is not in the wheel."""
     done = heddle(installed, "plan", "--composition", "demo-fast=1x2+1x3", "--budget-s", "0.3")
     assert done.returncode == 0, done.stderr
     assert "samples/s" in done.stdout

@@ -108,7 +108,7 @@ def evaluate(
     """
     for method in asked.methods:
         check_numbers(asked.of(asked.listed[0], method))
-    say("load the kernel")
+    say("load the estimator")
     for method in asked.methods:
         question = asked.of(asked.listed[0], method)
         try_out(replace(question, budget_s=None, budget_evaluations=WARMING), profile)

@@ -3,7 +3,7 @@
 Parts are `rates`, `quality`, `simpler`, `bound`, `process` and `report`, by default all;
 `references` extends the references and is for the background: it takes hours and may be stopped at
 any time.  `reprice` takes today's prices for the references and prints old and new.  `start-up`
-says how long a user waits for an answer and for the kernel, and writes that only to `--output`.
+says how long a user waits for an answer and for the estimator, and writes that only to `--output`.
 """
 
 from __future__ import annotations

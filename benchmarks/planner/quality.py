@@ -1,6 +1,6 @@
 """How good plans are after how many seconds, and against simpler ways to find one.
 
-Searches run in a process whose kernel is loaded, one at a time.  Every plan that is found here is
+Searches run in a process whose estimator is loaded, one at a time.  Every plan that is found is
 offered to the references as well.
 """
 
@@ -28,7 +28,7 @@ from planner.search.searcher import Allowance, Searcher
 WITHOUT_POLICY = Path("no policy")  # a folder that holds none, so that the engines are alone
 BUDGETS_S = (0.05, 0.5, 1.0, 3.0)
 ANNEALING_STEPS = 500_000
-WARMING = 3000  # plans of the search that loads the kernel
+WARMING = 3000  # plans of the search that loads the estimator
 SETTLED = 24  # of the best plans that annealing leaves, placed and priced
 
 Say = Callable[[str], None]
@@ -76,7 +76,7 @@ class Simpler:
 
 
 def warm(model: str, case: Case) -> None:
-    """One search that ends by plans, not seconds: all its stages run and load the kernel."""
+    """One search that ends by plans, not seconds: all its stages run and load the estimator."""
     workload = case.workload(model)
     request = PlanRequest(
         workload=workload, composition=case.composition, budget_evaluations=WARMING

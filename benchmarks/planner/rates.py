@@ -1,4 +1,4 @@
-"""How many filled templates the kernel prices in a second on one core, and what its load costs.
+"""How many filled templates the estimator prices in a second on one core, and what its load costs.
 
 The loop is jitted, so that it measures fill and price and no call from Python.  Only templates that
 fit are timed: those that do not are cheaper.

@@ -1,7 +1,7 @@
-"""How long a user waits: `heddle plan` from Enter to its answer, and the kernel's compilation.
+"""How long a user waits: `heddle plan` from Enter to its answer, and the estimator's compilation.
 
 Wall and processor seconds of whole processes, children included.  The search of `heddle plan` has
-0.3 s, so that the rest is what starting costs.  The kernel is compiled in a copy of the sources.
+0.3 s, so that the rest is what starting costs.  The estimator is compiled in a copy of the sources.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def spent(arguments: tuple[str, ...], folder: Path) -> Spent:
 
 
 def compiling() -> Spent:
-    """Compile the kernel from nothing."""
+    """Compile the estimator from nothing."""
     with tempfile.TemporaryDirectory() as name:
         for part in ("planner", "profiles"):
             shutil.copytree(

@@ -1,6 +1,6 @@
 """How good the best of some rollouts is, and what they cost, of the policy and of uniform choices.
 
-Two times are measured in a process whose kernel and policy are loaded: the rollouts alone, and the
+Two times are measured, with estimator and policy loaded: that of the rollouts alone, and of the
 whole answer with its tables, placement and price.
 """
 

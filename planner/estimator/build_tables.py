@@ -1,4 +1,4 @@
-"""Fill the kernel's tables from a profile.
+"""Fill the estimator's tables from a profile.
 
 Invariant: entries are the profile's own, seconds those of the rules of the cost model.
 Source: design, section 2 ("One kernel").
@@ -49,10 +49,10 @@ ENDS: tuple[Kind, Kind] = ("embedding", "head")
 
 @dataclass(frozen=True, slots=True)
 class Pricing:
-    """The kernel's tables with the names behind their indices.
+    """The estimator's tables with the names behind their indices.
 
     Attributes:
-        tables: for the kernel.
+        tables: for the estimator.
         classes: T node classes, sorted.
         options: O pairs (GPU type, TP degree), by class and TP ascending.
         variants: for each option its variants.

@@ -1,4 +1,4 @@
-"""How the kernel is compiled, and where its machine code is kept.
+"""How the estimator is compiled, and where its machine code is kept.
 
 numba keeps compiled functions by their own file's time stamp and does not notice a change in a
 function that they call, so the folder of the cache is named by a digest of all that is compiled.
@@ -82,7 +82,7 @@ def jit(function: Function) -> Function:
     it runs: of `Tables` and `UnplacedPlan` that took twice as long as the planner's own work, and
     most where several threads hold the same tables.  Here arrays are borrowed and nothing is
     counted, so that none can be made (numba refuses to compile that) or given back.  Other threads
-    of the process go on meanwhile: what the kernel works in belongs to one search.
+    of the process go on meanwhile: what the estimator works in belongs to one search.
 
     Raises:
         TypeError: the function says that it returns something else than numbers.

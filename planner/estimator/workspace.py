@@ -1,4 +1,4 @@
-"""Arrays that the kernel works in, made once for a search: nothing else of the kernel makes any.
+"""Arrays that the estimator works in, made once for a search: no other part of it makes any.
 
 Invariant: what they hold is of no meaning between two calls, but for plans, random numbers and
 what is said of the plan that was priced last.

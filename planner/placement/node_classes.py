@@ -21,7 +21,7 @@ from planner.plans.plan import FilledTemplate
 
 @dataclass(frozen=True, slots=True, order=True)
 class NodeClass:
-    """Nodes that are alike: to the kernel, a GPU type of their own."""
+    """Nodes that are alike: to the estimator, a GPU type of their own."""
 
     gpu_type: str  # of their GPUs
     gpus: int  # of one node

@@ -39,7 +39,7 @@ from planner.policy.schema import Array, Bools, FeatureSchema
 class Environment:
     """One composition to plan for."""
 
-    pricing: Pricing  # the kernel's tables
+    pricing: Pricing  # the estimator's tables
     space: ActionSpace  # what may be chosen
     schema: FeatureSchema  # of the features
     limits: SearchLimits  # limits and objective of the plans that are kept

@@ -1,6 +1,6 @@
 """What can be chosen on a composition, and its features that no choice changes.
 
-To the policy as to the kernel, nodes that are alike are a GPU type of their own: the device head
+To the policy as to the estimator, nodes that are alike are a GPU type of their own: the device head
 scores node classes, each by its features, so that any number of them can be scored.  Its state is
 the paper's, by GPU type.
 Invariant: features depend on fractions and ratios, never on names or counts beyond a log scale.

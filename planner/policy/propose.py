@@ -30,7 +30,7 @@ STARTS = 64  # rollouts before other engines go on; 32 are behind annealing in 5
 class Proposal(NamedTuple):
     """Findings of rollouts."""
 
-    top_k: TopK  # the best plans, by the kernel's price
+    top_k: TopK  # the best plans, by the estimator's price
     evaluations: int  # plans that were priced
     # a sentence if the policy was trained on other prices or for another model, else empty
     warning: str = ""

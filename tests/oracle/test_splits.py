@@ -1,4 +1,4 @@
-"""The kernel's splits are as fast as the best of all splits, for every M."""
+"""The estimator's splits are as fast as the best of all splits, for every M."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def assert_best(
 
 
 def room_for(case: SplitCase, most: int) -> tuple[Workspace, UnplacedPlan]:
-    """Where the kernel splits such a case, at most so often."""
+    """Where the estimator splits such a case, at most so often."""
     pricing = pricing_of(workload(), nodes("fast-0:1"), demo_profile())
     assert pricing is not None
     plan = new_plan(slots=1, fillings=most)
@@ -89,8 +89,8 @@ def found_of(plan: UnplacedPlan, number: int) -> list[tuple]:
     return [(tuple(blocks[f]), plan.tau_s[0, f], plan.sum_s[0, f]) for f in range(number)]
 
 
-def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
-    """What the kernel finds from a table of seconds by blocks of both kinds."""
+def general_estimator_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
+    """What the estimator finds from a table of seconds by blocks of both kinds."""
     depth, layers, dense = len(case.caps), case.layers, case.dense
     work, plan = room_for(case, most)
     work.rows[:depth] = math.inf
@@ -103,8 +103,8 @@ def general_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> lis
     return found_of(plan, number)
 
 
-def linear_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
-    """What the kernel finds from seconds of a block and of all else."""
+def linear_estimator_splits(case: SplitCase, most: int, micro_batches: int) -> list[tuple]:
+    """What the estimator finds from seconds of a block and of all else."""
     depth, (work, plan) = len(case.caps), room_for(case, most)
     work.block_s[:depth], work.fixed_s[:depth] = case.block_s, case.other_s
     work.caps[:depth] = case.caps
@@ -112,28 +112,28 @@ def linear_kernel_splits(case: SplitCase, most: int, micro_batches: int) -> list
 
 
 @pytest.mark.parametrize(
-    ("cases", "kernel_splits"),
+    ("cases", "estimator_splits"),
     [
-        (linear_cases, linear_kernel_splits),
-        (linear_cases, general_kernel_splits),
-        (table_cases, general_kernel_splits),
-        (kind_cases, general_kernel_splits),
+        (linear_cases, linear_estimator_splits),
+        (linear_cases, general_estimator_splits),
+        (table_cases, general_estimator_splits),
+        (kind_cases, general_estimator_splits),
     ],
 )
 @pytest.mark.parametrize("micro_batches", MICRO_BATCHES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_split_of_the_kernel_is_the_best_of_all(seed, micro_batches, cases, kernel_splits):
+def test_a_split_of_the_estimator_is_the_best_of_all(seed, micro_batches, cases, estimator_splits):
     for case in cases(seed):
         best = best_split(case.costs, case.caps, case.layers, micro_batches)
-        found = kernel_splits(case, 40, micro_batches)
+        found = estimator_splits(case, 40, micro_batches)
         assert_best(case, found, best, micro_batches)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_first_split_of_the_kernel_has_the_smallest_bottleneck(seed):
+def test_the_first_split_of_the_estimator_has_the_smallest_bottleneck(seed):
     for cases in (table_cases, kind_cases):
         for case in cases(seed):
-            found = general_kernel_splits(case, 1, 1)
+            found = general_estimator_splits(case, 1, 1)
             slowest = [
                 max(stage_times(case.costs, split))
                 for split in every_split(len(case.caps), case.layers)

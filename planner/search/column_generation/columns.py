@@ -3,7 +3,7 @@
 The restricted master problem (`master`) prices GPUs, the pricing problem (`pricing_problem`) finds
 the templates that are worth more than their GPUs cost, until there are none.  A plan that is better
 sets another time, in which other templates may be worth most, so that rounds begin anew.
-Invariant: the same pricing, limits and top_k give the same top_k, unless the deadline interferes.
+Invariant: the same pricing, limits and top K give the same top K, unless the deadline interferes.
 Source: Gilmore and Gomory, A linear programming approach to the cutting-stock problem (1961);
 smoothed prices are Wentges's (1997).
 """

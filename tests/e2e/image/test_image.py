@@ -16,7 +16,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
 from tests.e2e.image.container_image import NoBase, build, buildah, missing
 
-# The build compiles the planner's kernel, which takes a minute or two.
+# The build compiles the planner's estimator, which takes a minute or two.
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(900)]
 CHART = Path(__file__).parents[3] / "charts" / "heddle"
 MOST_MB = 400  # of the operator's image: what is added to the base, and what a node pulls

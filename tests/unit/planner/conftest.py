@@ -1,4 +1,4 @@
-"""A walk of the kernel on some GPUs, beside the evaluator that judges what it found."""
+"""A walk of the estimator on some GPUs, beside the evaluator that judges what it found."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Walked(NamedTuple):
 
     evaluator: Evaluator
     pricing: Pricing
-    kernel: Searcher
+    searcher: Searcher
 
     def candidate(self, row: int) -> UnplacedCandidate:
         """The plan in that row of its pool."""
         plan, work = new_plan(), new_workspace(self.pricing.tables)
-        load_top(self.kernel.top_k, row, plan)
+        load_top(self.searcher.top_k, row, plan)
         return unplaced_candidate_of(self.pricing, plan, work)
 
 
@@ -55,13 +55,13 @@ def walked_on() -> Walk:
         profile = find_profile(workload)
         pricing = pricing_of(workload, request.composition, profile)
         assert pricing is not None
-        kernel = Searcher(pricing, limits_of(request), 0)
-        kernel.start()
-        kernel.walk(Allowance(steps), templates=templates)
+        searcher = Searcher(pricing, limits_of(request), 0)
+        searcher.start()
+        searcher.walk(Allowance(steps), templates=templates)
         return Walked(
             Evaluator(workload=workload, composition=request.composition, profile=profile),
             pricing,
-            kernel,
+            searcher,
         )
 
     return walk

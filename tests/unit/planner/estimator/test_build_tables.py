@@ -1,4 +1,4 @@
-"""The kernel's tables are the cost model's seconds: network cards as stated, links as measured."""
+"""The estimator's tables are the cost model's seconds: cards as stated, links as measured."""
 
 from __future__ import annotations
 

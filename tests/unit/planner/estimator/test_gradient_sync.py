@@ -1,4 +1,4 @@
-"""The kernel's gradient sums against the evaluator's, of plans that are really placed."""
+"""The estimator's gradient sums against the evaluator's, of plans that are really placed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def asked(model: str) -> Workload:
 @pytest.mark.parametrize("model", ["llama3-8b", "gpt-neo-2.7b"])
 def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
     walked = walked_on(asked(model), ALONE)
-    evaluator, pricing, kernel = walked
+    evaluator, pricing, searcher = walked
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
-        load_top(kernel.top_k, row, plan)
+        load_top(searcher.top_k, row, plan)
         seconds = evaluator.place_and_price(walked.candidate(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
@@ -51,11 +51,11 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     model, text, nearly, walked_on
 ):
     walked = walked_on(asked(model), text)
-    evaluator, _, kernel = walked
+    evaluator, _, searcher = walked
     tiled = 0
     for row in range(SOME):
         candidate = walked.candidate(row)
         tiled += sum(ep > 1 for _, _, filling in candidate for _, ep, _ in filling.stage_configs)
         seconds = evaluator.place_and_price(candidate).cost.iteration_s
-        assert float(kernel.top_k.value[row]) == pytest.approx(seconds, rel=nearly)
+        assert float(searcher.top_k.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

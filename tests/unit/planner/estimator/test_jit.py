@@ -63,7 +63,7 @@ def test_every_file_that_defines_compiled_functions_names_the_folder():
         assert Path(str(needed.__file__)) in sources
 
 
-def test_the_kernel_is_compiled_once_all_of_it_is(tmp_path, monkeypatch: pytest.MonkeyPatch):
+def test_the_estimator_is_compiled_once_all_of_it_is(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jit_module, "FOLDER", tmp_path)
     monkeypatch.setattr(numba.config, "DISABLE_JIT", 0)
     kept = tmp_path / "annealing_1" / "local_search.anneal-1.py311.nbi"
@@ -123,17 +123,17 @@ def test_a_search_lets_all_arrays_go():
     )
     pricing = pricing_of(workload, Composition.from_text("h100=2x8"), find_profile(workload))
     assert pricing is not None
-    kernel = Searcher(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)
+    searcher = Searcher(pricing, SearchLimits(8, 2, 0, math.inf, math.inf), 0)
 
     def search() -> None:
-        kernel.start()
-        kernel.walk(Allowance(kernel.evaluations + 600), templates=2)
+        searcher.start()
+        searcher.walk(Allowance(searcher.evaluations + 600), templates=2)
         asked = count()
-        mixer = ColumnSearch(pricing, kernel.limits)
-        mixer.run(kernel.top_k, lambda: next(asked) > 4)
+        mixer = ColumnSearch(pricing, searcher.limits)
+        mixer.run(searcher.top_k, lambda: next(asked) > 4)
 
     search()
-    arrays = [*_arrays(pricing.tables), *_arrays(kernel.top_k), *_arrays(kernel._work)]
+    arrays = [*_arrays(pricing.tables), *_arrays(searcher.top_k), *_arrays(searcher._work)]
     held = [sys.getrefcount(array) for array in arrays]
     search()
     assert [sys.getrefcount(array) for array in arrays] == held

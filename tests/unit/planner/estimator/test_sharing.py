@@ -10,11 +10,11 @@ SOME = 6  # of the plans found
 
 
 def test_the_time_of_the_pipelines_is_the_least_in_which_the_batch_is_trained(walked_alone):
-    _, pricing, kernel = walked_alone
+    _, pricing, searcher = walked_alone
     tables = pricing.tables
     plan = new_plan()
     for row in range(SOME):
-        load_top(kernel.top_k, row, plan)
+        load_top(searcher.top_k, row, plan)
         seconds = pipeline_seconds(tables, plan)
         slowest_s = max(plan.tau_s[k, plan.chosen[k]] for k in range(plan.number[0]))
         assert choose(tables.sizes, plan, seconds, tables.batch) >= tables.batch

@@ -1,4 +1,4 @@
-"""The kernel's price of a plan, against the one evaluator where the placement leaves no choice."""
+"""The estimator's price of a plan, against the evaluator where the placement leaves no choice."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ SOME = 6  # of the plans found
 
 
 def test_the_price_is_the_evaluators_where_every_gpu_has_a_node_of_its_own(walked_alone):
-    evaluator, _, kernel = walked_alone
-    assert kernel.found > 10
-    for value, candidate in islice(kernel.unplaced_candidates(), SOME):
+    evaluator, _, searcher = walked_alone
+    assert searcher.found > 10
+    for value, candidate in islice(searcher.unplaced_candidates(), SOME):
         assert evaluator.place_and_price(candidate).cost.iteration_s == pytest.approx(
             value, rel=1e-9
         )
 
 
 def test_a_limit_only_tells_sooner_what_is_above_it(walked_alone):
-    _, pricing, kernel = walked_alone
+    _, pricing, searcher = walked_alone
     tables = pricing.tables
     unplaced, work = new_plan(), new_workspace(tables)
     for row in range(SOME):
-        load_top(kernel.top_k, row, unplaced)
+        load_top(searcher.top_k, row, unplaced)
         seconds = iteration_seconds(tables, unplaced, work, math.inf)
-        assert seconds == pytest.approx(float(kernel.top_k.value[row]), rel=1e-12)
+        assert seconds == pytest.approx(float(searcher.top_k.value[row]), rel=1e-12)
         assert iteration_seconds(tables, unplaced, work, seconds) == seconds
         for share in (0.5, 0.99, 1 - 1e-9):
             assert iteration_seconds(tables, unplaced, work, share * seconds) == math.inf
@@ -107,14 +107,14 @@ def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds)
 
 @pytest.fixture(scope="module")
 def placed(walked_on):
-    """(tables, unplaced, price by stage, value in the kernel) of plans whose stages fill nodes."""
+    """(tables, unplaced, price by stage, estimate) of plans whose stages fill nodes."""
     walked = walked_on(FEW_SAMPLES, EVEN, steps=20_000, templates=2)
-    evaluator, pricing, kernel = walked
+    evaluator, pricing, searcher = walked
     assert pricing.tables.both_ways
     found = []
-    for row in range(kernel.found):
+    for row in range(searcher.found):
         unplaced = new_plan()
-        load_top(kernel.top_k, row, unplaced)
+        load_top(searcher.top_k, row, unplaced)
         stages = [
             int(unplaced.replicas[k] * pricing.tables.option_tp[option])
             for k in range(unplaced.number[0])
@@ -127,7 +127,7 @@ def placed(walked_on):
         where = place(FEW_SAMPLES.model, plan.templates, evaluator.composition, rule="by stage")
         price = evaluator.priced(candidate, Plan(plan.templates, where)).cost
         is_by_stage = all(filling.by_stage for _, _, filling in candidate)
-        found.append((unplaced, price, float(kernel.top_k.value[row]), is_by_stage))
+        found.append((unplaced, price, float(searcher.top_k.value[row]), is_by_stage))
     assert len(found) > 3
     return pricing.tables, found
 
@@ -161,7 +161,7 @@ def test_a_plan_that_is_better_so_has_the_price_of_the_placed_one(placed):
         assert value == pytest.approx(price.iteration_s, abs=1e-3 * price.sync_s)
 
 
-def test_no_plan_takes_longer_in_the_kernel_than_placed_so(placed):
+def test_no_plan_takes_longer_in_the_estimator_than_placed_so(placed):
     _, found = placed
     assert all(value <= price.iteration_s + 1e-3 * price.sync_s for _, price, value, _ in found)
 

@@ -42,7 +42,7 @@ def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
         ("mixtral-8x7b", 2048, 1, True, ("by stage",)),
     ],
 )
-def test_many_gpus_are_placed_as_the_kernel_thinks(model, gpus, min_holders, by_stage, rules):
+def test_many_gpus_are_placed_as_the_estimator_thinks(model, gpus, min_holders, by_stage, rules):
     asked = Workload(
         model=find_model(model), global_batch=2048, sequence_length=2048, precision="fp16"
     )

@@ -29,10 +29,10 @@ def test_every_stage_is_tiled_as_its_recipe_says(model, walked_on):
     )
     text = "h100=64x4" if model == "deepseek-v3-like" else "a100-80=8x2,h100=8x2"
     walked = walked_on(workload, text)
-    _, pricing, kernel = walked
+    _, pricing, searcher = walked
     plan, experts = new_plan(), new_workspace(pricing.tables)
-    for row in range(min(8, kernel.found)):
-        load_top(kernel.top_k, row, plan)
+    for row in range(min(8, searcher.found)):
+        load_top(searcher.top_k, row, plan)
         look_at_experts(pricing.tables, plan, experts)
         told = sorted(_told(pricing, plan, experts))
         assert told == sorted(_asked(workload.model, walked.candidate(row)))
@@ -51,7 +51,7 @@ def test_a_model_without_experts_is_not_looked_at():
 
 
 def _told(pricing, plan, experts):
-    """(n, stages, blocks, ways, elements) of each template, as the kernel has it."""
+    """(n, stages, blocks, ways, elements) of each template, as the estimator has it."""
     for k in range(int(plan.number[0])):
         depth = int(plan.depth[k])
         yield (
