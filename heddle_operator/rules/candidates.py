@@ -190,7 +190,7 @@ def _used(situation: Situation) -> tuple[frozenset[str], frozenset[str]]:
 def _cut(
     nodes: list[ObservedNode], used: Collection[str], observed: Observed
 ) -> Iterable[ObservedNode]:
-    """What quotas leave beside the GPUs that the job has: nodes in use first, then larger ones."""
+    """GPUs that quotas leave beside those of the job: nodes in use first, then larger ones."""
     room = observed.headroom
     if room.pods is None and (room.gpus is None or not has_pods(observed)):
         return nodes

@@ -1,4 +1,4 @@
-"""What state survivors hold together, and what is lost without some of them.
+"""State that survivors hold together, and pieces that are lost without some of them.
 
 Ranks that hold the same part of the model count as one: a job has thousands of them, and few parts.
 Source: planner/plans/pieces.py (the piece table); design, section 4 "Recover".
@@ -33,7 +33,7 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class Survivors:
-    """What reachable ranks with state hold, pod by pod.
+    """State that reachable ranks hold, pod by pod.
 
     Attributes:
         regions: of the model, cut as the plans of all of them cut it; None: they hold nothing.
@@ -51,7 +51,7 @@ class Survivors:
 
     @staticmethod
     def of(model: ModelShape, holders: Iterable[Holder], observed: Observed) -> Survivors:
-        """What some holders hold together.
+        """State that some holders hold together.
 
         They may hold layouts of different epochs: at the step where they halted, both are the same
         numbers.
@@ -123,7 +123,7 @@ class Survivors:
         return self._lost_of(list(self._all_parts))
 
     def _lost_of(self, parts: Collection[Part | None]) -> str:
-        """What is lost where only these parts are held."""
+        """Sentence on the state that is lost where only these parts are held."""
         regions = self.regions
         if regions is None or not parts:
             return NO_STATE
@@ -155,7 +155,7 @@ def _sum(by_pod: Mapping[str, Counter[T]]) -> Counter[T]:
 def _leave_last(
     all_: Counter[T], by_pod: Mapping[str, Counter[T]], without: Collection[str]
 ) -> set[T]:
-    """What nobody has any more without some pods."""
+    """Pieces that are lost without some pods."""
     gone: Counter[T] = Counter()
     for pod in without:
         gone.update(by_pod.get(pod, {}))

@@ -1,4 +1,4 @@
-"""What a job asks of the arbiter, read from its snapshot.
+"""Demand of a job to the arbiter, read from its snapshot.
 
 Invariant: what is on record counts as held before its pods are there, so that nobody else gets it.
 """
@@ -24,7 +24,7 @@ WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
 
 def demand_of(view: View) -> Demand | None:
-    """What the job holds and wants; None once it has ended."""
+    """GPUs that the job holds and wants; None once it has ended."""
     job, observed, situation = view.job, view.observed, view.situation
     if any(record.outcome in ("complete", "failed") for record in observed.epochs):
         return None

@@ -33,7 +33,7 @@ MOST_YIELDED = 16  # nodes, those with the fewest GPUs first: each needs a searc
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """What evictions may do to the job.
+    """Evictions that the job permits.
 
     Attributes:
         evictable: pods that need no disruption budget.
@@ -47,7 +47,7 @@ class Drain:
 
 
 def drain_of(view: View) -> Drain:
-    """What a drain or an autoscaler may do now; nothing while the planner is still asked."""
+    """Evictions permitted to a drain or an autoscaler now; none while the planner searches."""
     drain = _drain_of_cordoned(view)
     yielded = _yielded(view) - drain.evictable
     return replace(drain, yielded=yielded) if yielded else drain
@@ -163,7 +163,7 @@ def _cordoned_hosts(observed: Observed) -> tuple[str, ...]:
 
 
 def _left(view: View, cordoned: Collection[str]) -> Composition:
-    """What a plan may use once the cordoned nodes are drained."""
+    """Nodes that a plan may use once the cordoned ones are drained."""
     live = view.situation.live
     leaving = leaving_nodes(view.observed, live.hosts if live else ()) | set(cordoned)
     left = usable_nodes(view, leaving)

@@ -1,4 +1,4 @@
-"""What failed is remembered, and not tried again at once: plans on their nodes, GPUs, nodes, steps.
+"""Failed plans, GPUs, nodes and steps are remembered, and not tried again at once.
 
 The memory is the epoch records, so every operator has it: an epoch that was given up tells with
 which errors its plan failed or on which nodes its pods did not start, one that recovers tells from
@@ -147,7 +147,7 @@ def nodes_left_out(view: View) -> tuple[LeftOut, ...]:
 def _without_started(
     times: Mapping[tuple[str, StartCause], list[tuple[float, StartFailure]]], record: EpochRecord
 ) -> dict[tuple[str, StartCause], list[tuple[float, StartFailure]]]:
-    """What is still known once pods of an epoch run: that a node has fewer GPUs than were asked.
+    """Failures still known once pods of an epoch run: a node has fewer GPUs than were asked.
 
     The epoch shows nothing else if it uses fewer GPUs of the node.
     """

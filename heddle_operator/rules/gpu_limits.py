@@ -20,7 +20,7 @@ from planner.wording import counted
 
 
 def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> GpuLimits:
-    """What limits a plan for these nodes; no limit where it may use them all."""
+    """Limits of a plan for these nodes; none where it may use them all."""
     limits = GpuLimits(most_gpus(job, observed))
     return limits if limits.binds(composition) else UNLIMITED
 
@@ -66,14 +66,14 @@ def has_pods(observed: Observed) -> bool:
 def plan_request(
     job: HeddleJob, observed: Observed, composition: Composition, current: Plan | None
 ) -> RequestPlan:
-    """What the planner is asked for these nodes."""
+    """Request to the planner for these nodes."""
     return RequestPlan(composition, current, gpu_limits(job, observed, composition))
 
 
 def too_few_gpus(
     job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
 ) -> str:
-    """That there are too few GPUs, with what keeps the others from being used.
+    """Sentence that there are too few GPUs, with the reasons why others are not used.
 
     Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
     """
@@ -94,7 +94,7 @@ def too_few_gpus(
 
 
 def left_by_quotas(room: Headroom) -> list[str]:
-    """What quotas leave, in words; empty without quotas."""
+    """Sentence with the GPUs that quotas leave; empty without quotas."""
     rooms = ((room.gpus, "GPU"), (room.pods, "pod"))
     return [f"{room.why} leaves {counted(n, what)} more" for n, what in rooms if n is not None]
 

@@ -27,7 +27,7 @@ def deadline_left_s(view: View) -> float | None:
 
 
 def past_deadline(view: View) -> str:
-    """That the deadline has passed, in words; "" if it has not."""
+    """Sentence that the deadline has passed; "" if it has not."""
     left = deadline_left_s(view)
     if left is None or left > 0:
         return ""
@@ -36,7 +36,7 @@ def past_deadline(view: View) -> str:
 
 
 def beyond_backoff(job: HeddleJob, epochs: tuple[EpochRecord, ...], step: int | None = None) -> str:
-    """That too many attempts failed in a row, with the words of the last; "" if not.
+    """Sentence that too many attempts failed in a row, with the words of the last; "" if not.
 
     Args:
         job: supplies `backoffLimit`.

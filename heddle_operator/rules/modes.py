@@ -1,4 +1,4 @@
-"""What the modes Manual and Recommend change: who decides when the job moves.
+"""Modes Manual and Recommend: they change who decides when the job moves.
 
 Invariant: no mode keeps a job on GPUs that it loses; a loss or a notice moves it in every mode.
 Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are the model.

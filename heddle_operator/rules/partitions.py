@@ -40,7 +40,7 @@ def without_partitioned(view: View, composition: Composition) -> Composition:
 
 
 def needed_holders(view: View, record: EpochRecord) -> tuple[Holder, ...]:
-    """Who takes part in an epoch; after a loss only nodes of its plan's, if they hold all."""
+    """Ranks that take part in an epoch; after a loss only nodes of its plan's, if they hold all."""
     situation = view.situation
     if record.reason != "loss":
         return situation.holders

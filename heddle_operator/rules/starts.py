@@ -24,7 +24,7 @@ SHARED_FATE = 0.5  # of `pod_problem_s`: a trouble so old fails with the first t
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What keeps pods of a node from starting.
+    """Reason why pods of a node do not start.
 
     Attributes:
         since_s: since when the pod exists, or was adopted.
@@ -60,7 +60,7 @@ def gpus_up(observed: Observed, node: str, hosts: Collection[str]) -> int:
 
 
 def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
-    """What keeps pods of an epoch from starting, one for each node that has any."""
+    """Reasons why pods of an epoch do not start, at most one for each node."""
     found: dict[str, Trouble] = {}
     nodes = set(record.plan.nodes)
     for pod in observed.pods:

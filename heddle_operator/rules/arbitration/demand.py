@@ -1,4 +1,4 @@
-"""What one job asks of the arbiter, and what it is answered."""
+"""Demand of one job to the arbiter, and the answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Allowance = Mapping[str, int]  # GPUs by node
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What one job holds and wants.
+    """GPUs that one job holds and wants.
 
     Attributes:
         job: its uid.

@@ -1,4 +1,4 @@
-"""What each job has and what is free, while GPUs are dealt out node by node.
+"""GPUs of each job and free ones, while they are dealt out node by node.
 
 A job gets GPUs first on nodes where it is, then on nodes where nobody is, then beside others; the
 node with the most room comes first, and ties go by name.  Whole runs of GPUs of a node are dealt at

@@ -1,1 +1,1 @@
-"""What forces a job to move, and the pods that hold more GPUs than it may have."""
+"""Causes that force a job to move, and pods that hold more GPUs than it may have."""

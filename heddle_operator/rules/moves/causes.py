@@ -1,4 +1,4 @@
-"""What forces a job off GPUs of its plan: the first cause that there is, and what it is about.
+"""Causes that force a job off GPUs of its plan; the first one found counts.
 
 Invariant: there is a cause wherever `loses_gpus` is true, and it names a node, a pod or a limit.
 """

@@ -63,7 +63,7 @@ def without_pod(observed: Observed, name: str, composition: Composition) -> Comp
 
 
 def surplus_words(job: HeddleJob, observed: Observed) -> str:
-    """What the pods hold and may hold; "" where they hold no more."""
+    """Sentence with the GPUs that pods hold and may hold; "" where they hold no more."""
     above = held_above_limit(job, observed)
     if not above:
         return ""
