@@ -93,7 +93,7 @@ def _divergence(live: EpochRecord, observed: Observed) -> RankReport | None:
 
 
 def _how_kept(observed: Observed) -> str:
-    """What the user has to do for the weights, as the ranks say; "" if they are one folder."""
+    """Steps left to the user for the weights, as ranks say; "" if they are one folder."""
     reports = [agent.report for agent in observed.agents.values() if agent.report]
     if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
         return f"; {IN_PARTS}"

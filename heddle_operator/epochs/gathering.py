@@ -156,7 +156,7 @@ def gathering_fault(view: View, record: EpochRecord) -> str:
 
 
 def _beyond_quota(observed: Observed, node: str, missing: int) -> str:
-    """That quotas leave less than a refused pod of this node needs; "" if it fits."""
+    """Sentence that quotas leave less than a refused pod of this node needs; "" if it fits."""
     room = observed.headroom
     if missing <= 0:
         return ""
@@ -169,7 +169,7 @@ def _beyond_quota(observed: Observed, node: str, missing: int) -> str:
 
 
 def start_trouble(record: EpochRecord, observed: Observed) -> str:
-    """What keeps pods of an epoch from starting, in words; "" if nothing."""
+    """Reason why pods of an epoch do not start; "" if there is none."""
     found = troubles(record, observed)
     return found[0].sentence if found else ""
 

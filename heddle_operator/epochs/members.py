@@ -1,4 +1,4 @@
-"""Who takes part in an epoch: pods, members in transport order, the store, the directives.
+"""Members of an epoch in transport order, with their pods, store and directives.
 
 Invariant: members list the new ranks in rank order, then the old ones that leave, by pod and slot;
 the same record always gives the same directives.
