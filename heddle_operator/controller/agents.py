@@ -317,7 +317,7 @@ def _with_short_words(report: Report) -> Report:
 
 
 def _misunderstanding(error: Exception) -> str:
-    """What is wrong with an agent that answers, but not as this operator understands it."""
+    """Fault of an agent whose answer this operator does not understand."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "report"

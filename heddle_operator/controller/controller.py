@@ -93,7 +93,7 @@ class Controller:
             self._unheard[uid] = generation, time.monotonic()
 
     def problem(self, now: float) -> str:
-        """That Kopf tells nothing any more, in words; "" while it does, or has not to.
+        """Sentence that Kopf has stopped to deliver events; "" while it delivers, or need not.
 
         Args:
             now: by the monotonic clock.

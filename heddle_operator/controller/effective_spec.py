@@ -109,7 +109,7 @@ def spec_while_refused(
     before: HeddleJob | None,
     refusal: str,
 ) -> EffectiveSpec | None:
-    """What holds for a job that trains while its spec is refused; see the module.
+    """The spec that holds for a training job while its own is refused; see the module.
 
     Args:
         body: the HeddleJob object.

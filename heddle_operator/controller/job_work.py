@@ -1,4 +1,4 @@
-"""What a job is followed with: its agents, planner, cluster and loop.
+"""Parts with which a job is followed: agents, planner, cluster and loop.
 
 Invariant: it decides nothing by itself and writes nothing; so it may outlive a Lease that was lost,
 and what it has heard stays warm until the operator leads again.
@@ -36,7 +36,7 @@ from planner.profiles.generator import find_profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerContext:
-    """What all jobs of an operator share.
+    """Parts that all jobs of an operator share.
 
     Attributes:
         left_s: seconds in which this operator may still tell agents anything.

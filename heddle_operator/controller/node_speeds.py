@@ -29,7 +29,7 @@ from planner.profiles.profile import Profile
 
 
 class NodeSpeeds:
-    """What is known of the speeds of nodes and of their GPU types.
+    """Known speeds of nodes and of their GPU types.
 
     Args:
         model: that the job trains.

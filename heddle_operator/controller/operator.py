@@ -41,7 +41,7 @@ LOOK_S = 1.0  # between two looks at whether Kopf still watches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
-    """What the command line says.
+    """Options of the command line.
 
     Attributes:
         namespaces: to look at; none given: all.

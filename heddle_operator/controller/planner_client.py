@@ -65,7 +65,7 @@ class PlannerClient:
 
     @property
     def in_flight(self) -> frozenset[PlanKey]:
-        """What is searched for now."""
+        """Questions of the searches that run now."""
         return frozenset(self._searches)
 
     async def start(self) -> None:
@@ -158,7 +158,7 @@ class PlannerClient:
 
 
 def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
-    """What all searches of a job have in common."""
+    """Part of the question that all searches of a job share."""
     workload = job.workload
     return SearchSettings(
         model=workload.model.name,

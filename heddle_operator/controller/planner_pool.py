@@ -211,7 +211,7 @@ class _Process:
 
     @property
     def memory_bytes(self) -> int:
-        """What it holds of the machine's memory."""
+        """Memory of the machine that it holds."""
         if self._process is None or not self.is_alive:
             return 0
         try:

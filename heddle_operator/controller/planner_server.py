@@ -41,7 +41,7 @@ READY = "ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """What stays the same for all plans of a job; part of each question.
+    """Part of each question that stays the same for all plans of a job.
 
     Attributes:
         profiles: folder of profiles; None: those that come with Heddle.
@@ -73,7 +73,7 @@ class SearchSettings:
 
     @property
     def workload(self) -> Workload:
-        """What is planned for."""
+        """Workload that is planned for."""
         model = find_model(self.model) if self.shape is None else ModelShape.from_json(self.shape)
         return Workload(
             model=model,

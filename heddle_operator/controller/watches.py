@@ -1,4 +1,4 @@
-"""What Kopf calls: HeddleJobs go to the controller, and nothing is decided here.
+"""Handlers for Kopf: they pass HeddleJobs to the controller, and decide nothing.
 
 `on.event` only: daemons, timers, deletion and change handlers would put finalizers or annotations
 on jobs, and with the operator down nothing could be deleted any more.  Kopf knows no selectors of
