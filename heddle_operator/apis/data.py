@@ -91,7 +91,7 @@ class Data(Section):
 
     @property
     def as_read(self) -> DataSpec:
-        """What the ranks read, if nothing must be made before; see `prepared`."""
+        """Data that ranks read, if none must be made before; see `prepared`."""
         blend = tuple(Corpus(path=part.path, weight=part.weight) for part in self._parts)
         return DataSpec(
             blend=blend,

@@ -100,7 +100,7 @@ class HeddleJob(Section):
 
     @property
     def workload(self) -> Workload:
-        """What the planner prices."""
+        """Workload that the planner prices."""
         training = self.spec.training
         model = self.spec.model.shape
         return Workload(
@@ -114,7 +114,7 @@ class HeddleJob(Section):
 
     @property
     def training(self) -> TrainingSpec:
-        """What every directive carries; texts have no pairs before `with_data`."""
+        """Training part of every directive; texts have no pairs before `with_data`."""
         spec, training = self.spec, self.spec.training
         return TrainingSpec(
             model=spec.model.shape.name,

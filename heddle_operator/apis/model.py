@@ -95,7 +95,7 @@ class Model(Section):
 
     @property
     def origin(self) -> dict[str, Any]:
-        """What a `TrainingSpec` says of where the model comes from."""
+        """Source of the model, as a `TrainingSpec` states it."""
         return {}
 
     def resolved(self, config: Mapping[str, Any] | None) -> Model:

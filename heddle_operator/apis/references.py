@@ -23,7 +23,7 @@ def is_label(name: str) -> bool:
 
 
 def why_no_name(name: str) -> str:
-    """What is wrong with the name of a ConfigMap; "" if nothing is."""
+    """Fault in the name of a ConfigMap; "" if there is none."""
     if is_label(name):
         return ""
     return (

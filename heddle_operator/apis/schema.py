@@ -131,7 +131,7 @@ def _structural(schema: Mapping[str, Any], models: Mapping[str, Any]) -> Schema:
 
 
 def _members(whole: Mapping[str, Any], models: Mapping[str, Any]) -> Schema:
-    """What is in an object: fields with names, values of one kind, or anything."""
+    """Content of an object: fields with names, values of one kind, or anything."""
     if "properties" in whole:
         fields = {name: _structural(field, models) for name, field in whole["properties"].items()}
         required = {"required": whole["required"]} if whole.get("required") else {}
@@ -154,7 +154,7 @@ def _merged(schema: Mapping[str, Any], models: Mapping[str, Any]) -> Schema:
 
 
 def _only(kinds: Sequence[Any]) -> Any:
-    """What all of them are; a structural schema has one kind at a place."""
+    """Kind of all of them; a structural schema has one kind at a place."""
     assert all(kind == kinds[0] for kind in kinds), kinds
     return kinds[0]
 
