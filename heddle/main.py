@@ -43,8 +43,8 @@ OPTIONS = {  # how the commands call the fields of a request
     field: f"--{field.replace('_', '-')}"
     for field in (
         *("budget_evaluations", "budget_s", "max_gpus", "max_price", "max_stages", "max_templates"),
-        *("method", "min_holders", "min_throughput", "policy", "prices", "rollouts", "seed"),
-        *("threads", "zero"),
+        *("method", "min_holders", "min_throughput", "policy", "prices", "resume", "rollouts"),
+        *("seed", "threads", "zero"),
     )
 }
 RENAMED = {"price": "cost"}  # taken under both names for one release

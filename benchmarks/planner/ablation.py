@@ -1,7 +1,7 @@
-"""What each part of the search brings: `python -m benchmarks.planner.ablation`; writes docs/results.
+"""What each part of the search brings: `python -m benchmarks.planner.ablation`.
 
 Every search has the same number of evaluations and no policy, once whole and once without a part.
-A row that is measured is kept, so a run that is stopped goes on.
+A measured row is kept, so a stopped run goes on.  Writes docs/results.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from benchmarks.pages import header
-from benchmarks.planner.compositions import cases
+from benchmarks.planner.compositions import SIZES, TYPES, cases
 from benchmarks.planner.quality import WITHOUT_POLICY
+from planner.cluster.composition import Composition, Node
 from planner.errors import Infeasible
 from planner.estimator.build_tables import Pricing
+from planner.model.catalogue import find_model
+from planner.model.workload import usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
@@ -29,6 +33,8 @@ from tests.oracle.instances import instances
 
 MODELS = ("llama3-8b", "qwen3-32b", "qwen3-30b-a3b", "gpt-neo-2.7b")
 WHOLE = "whole"
+LARGE = "1,000 nodes"
+LARGE_MODELS = ("llama3-8b", "qwen3-30b-a3b")
 PARTS = ("column generation", "exact search", "pricing by type")
 EVALUATIONS = 3000
 EQUAL = 1e-9
@@ -71,6 +77,8 @@ def questions(models: Sequence[str], seeds: int) -> Iterator[tuple[str, str, int
     """(model or `oracle`, case, seed, what gives its request and profile)."""
     for instance in instances():
         yield "oracle", instance.name, 0, lambda i=instance: (i.request, i.profile)
+    for model in LARGE_MODELS:
+        yield LARGE, model, 0, lambda m=model: _large(m)
     for seed in range(seeds):
         for model in models:
             for case in cases():
@@ -81,6 +89,22 @@ def _usual(model: str, case: Any, seed: int) -> tuple[PlanRequest, Profile]:
     workload = case.workload(model)
     request = PlanRequest(workload=workload, composition=case.composition, seed=seed)
     return request, find_profile(workload)
+
+
+def _large(model: str) -> tuple[PlanRequest, Profile]:
+    """1,000 nodes, nearly all of another GPU type, size or speed."""
+    random = Random(1)
+    nodes = tuple(
+        Node(
+            name=f"n{i}",
+            gpu_type=random.choice(TYPES),
+            gpus=random.choice(SIZES),
+            speed_factor=1 - random.randrange(40) / 100,
+        )
+        for i in range(1000)
+    )
+    workload = usual_workload(find_model(model))
+    return PlanRequest(workload=workload, composition=Composition(nodes)), find_profile(workload)
 
 
 def main() -> None:
@@ -108,17 +132,19 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     proven = committed()
     oracle = [row for row in rows if row["model"] == "oracle"]
     usual = [row for row in rows if row["model"] != "oracle"]
-    models = [model for model in MODELS if any(row["model"] == model for row in usual)]
+    models = [m for m in (*MODELS, LARGE) if any(row["model"] == m for row in usual)]
     seeds = 1 + max((row["seed"] for row in usual), default=0)
     lines = [
         "# Ablation of the search",
         "",
         header("python -m benchmarks.planner.ablation", ("planner",), "."),
         "",
-        f"{len(cases())} compositions, {seeds} seed(s), {EVALUATIONS} evaluations a search, no policy.",
-        "A figure is the mean throughput in per cent of the whole search; the oracle's column counts",
-        f"the instances whose proven best plan is found, of {len(oracle)}.",
+        f"{len(cases())} compositions, {seeds} seed(s),",
+        f"{EVALUATIONS} evaluations a search, no policy.",
+        "A figure is the mean throughput in per cent of the whole search.",
+        f"The column `oracle` counts the {len(oracle)} instances whose proven best plan is found.",
         "Throughput is modelled.",
+        f"`{LARGE}`: {' and '.join(LARGE_MODELS)} on nodes of 40 speeds, 4 sizes and 4 GPU types.",
         "",
         f"| without | {' | '.join(models)} | oracle |",
         f"| --- |{' --- |' * (len(models) + 1)}",

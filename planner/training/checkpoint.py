@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from planner.errors import InvalidPolicy
+from planner.errors import FIELD, InvalidPolicy
 from planner.policy.weights import write_atomically
 from planner.training.settings import TrainingSettings
 from planner.wording import reason_of
@@ -43,13 +43,15 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
     except OSError as error:
         raise InvalidPolicy(
             f"there is no training to resume in {folder}: {CHECKPOINT}: {reason_of(error)}; "
-            f"leave --resume out"
+            f"leave {FIELD} out",
+            field="resume",
         ) from None
     digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if digest != _digest(content):
         raise InvalidPolicy(
-            f"the training in {folder} is damaged: {CHECKPOINT} has another digest; leave "
-            f"--resume out"
+            f"the training in {folder} is damaged: {CHECKPOINT} has another digest; "
+            f"leave {FIELD} out",
+            field="resume",
         )
     kept = torch.load(BytesIO(content), weights_only=True)
     asked = asdict(settings)
@@ -62,7 +64,8 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
     if kept["questions"] != questions:
         raise InvalidPolicy(
             f"the training in {folder} is for another model, other types or another profile; "
-            f"leave --resume out, or name another --out"
+            f"leave {FIELD} out, or name another folder",
+            field="resume",
         )
     state: dict[str, Any] = kept["state"]
     return state
