@@ -1,0 +1,58 @@
+"""checkpoint/folder_vault.py: errors of a disk have codes, and no draft stays."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.vault import VaultFailed
+
+
+def files(folder):
+    return sorted(path.name for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "full"),
+        (errno.EDQUOT, "full"),
+        (errno.EROFS, "refused"),
+        (errno.EACCES, "refused"),
+        (errno.EIO, "other"),
+    ],
+)
+def test_an_error_of_the_disk_has_a_code_and_leaves_nothing(tmp_path, monkeypatch, number, code):
+    vault = FolderVault(tmp_path)
+
+    def fail(_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    for call in (lambda: vault.put("a/b", [b"x"], 1), lambda: vault.commit("a/b", b"x")):
+        with pytest.raises(VaultFailed) as refusal:
+            call()
+        assert refusal.value.code == code
+        assert str(tmp_path / "a/b") in str(refusal.value)
+    assert files(tmp_path) == []
+
+
+def test_content_is_on_disk_before_its_name(tmp_path, monkeypatch):
+    vault, seen = FolderVault(tmp_path), []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append("sync"), sync(fd)))
+    monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("name"), replace(a, b)))
+    vault.put("a", [b"x"], 1)
+    assert seen == ["sync", "name", "sync"]
+
+
+def test_drafts_are_no_objects(tmp_path):
+    (tmp_path / ".a.host.1.0").write_bytes(b"half")
+    assert FolderVault(tmp_path).names() == ()
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
+    assert FolderVault(tmp_path / "none").names() == ()

@@ -1,0 +1,1 @@
+"""A checkpoint: the training state of one step, in files that any plan can load."""

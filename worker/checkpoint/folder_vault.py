@@ -1,0 +1,144 @@
+"""A vault in a folder that all ranks see: a disk of this machine, or a volume of a cluster.
+
+Invariants: a draft has a name of its own that begins with a dot, so no listing shows it; a file is
+on disk before its name is, and its name before the operation returns.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from planner.wording import reason_of
+from worker.checkpoint.vault import VaultFailed, Why, check_name, whole
+
+_NUMBER = itertools.count()
+_WHY: dict[int | None, Why] = {
+    errno.ENOSPC: "full",
+    errno.EDQUOT: "full",
+    errno.EFBIG: "full",
+    errno.ENOENT: "missing",
+    errno.EROFS: "refused",
+    errno.EACCES: "refused",
+    errno.EPERM: "refused",
+}
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class FolderVault:
+    """Objects are files below a folder, which is made with the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, name: str, chunks: Iterable[bytes], num_bytes: int) -> None:
+        """Write a draft, bring it to the disk, then name it."""
+        path = self._path(name)
+        with self._told(name), self._draft(path, whole(chunks, num_bytes, name)) as draft:
+            draft.replace(path)
+            _to_disk(path.parent)
+
+    def commit(self, name: str, content: bytes) -> bool:
+        """Link a draft under the name, which fails where the name is taken."""
+        path = self._path(name)
+        with self._told(name), self._draft(path, [content]) as draft:
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                return _create(path, content)
+            _to_disk(path.parent)
+        return True
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """Read a range of a file."""
+        path = self._path(name)
+        with self._told(name), path.open("rb") as opened:
+            opened.seek(start)
+            found = opened.read() if stop is None else opened.read(stop - start)
+        if stop is not None and len(found) < stop - start:
+            raise VaultFailed(f"{path} ends before byte {stop}", "cut")
+        return found
+
+    def names(self, prefix: str = "") -> tuple[str, ...]:
+        """Walk the folder; one that is not there yet holds nothing."""
+        with self._told(prefix):
+            return tuple(sorted(name for name in self._walk() if name.startswith(prefix)))
+
+    def remove(self, name: str) -> None:
+        """Delete a file, and its folder once that is empty."""
+        path = self._path(name)
+        with self._told(name):
+            path.unlink(missing_ok=True)
+            folder = path.parent
+            with suppress(OSError):  # another file is in it, or it is gone
+                while folder != self._folder:
+                    folder.rmdir()
+                    folder = folder.parent
+
+    def _path(self, name: str) -> Path:
+        check_name(name)
+        return self._folder / name
+
+    def _walk(self) -> Iterator[str]:
+        for folder, _, files in os.walk(self._folder):
+            for file in files:
+                if not file.startswith("."):
+                    yield (Path(folder) / file).relative_to(self._folder).as_posix()
+
+    @contextmanager
+    def _draft(self, path: Path, chunks: Iterable[bytes]) -> Iterator[Path]:
+        """A file with this content on disk; it is gone at the end unless it was renamed."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Two pods may have one process id, and two threads write at once.
+        owner = f"{socket.gethostname()}.{os.getpid()}.{next(_NUMBER)}"
+        draft = path.with_name(f".{path.name}.{owner}")
+        try:
+            with draft.open("xb") as opened:
+                for chunk in chunks:
+                    opened.write(chunk)
+                opened.flush()
+                os.fsync(opened.fileno())
+            yield draft
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    @contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """Tell errors of the disk as those of a vault."""
+        try:
+            yield
+        except OSError as error:
+            why = _WHY.get(error.errno, "other")
+            raise VaultFailed(f"{self._folder / name}: {reason_of(error)}", why) from error
+
+
+def _create(path: Path, content: bytes) -> bool:
+    """Create a file where there are no links; a cut one is known by its digest."""
+    try:
+        with path.open("xb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except FileExistsError:
+        return False
+    _to_disk(path.parent)
+    return True
+
+
+def _to_disk(folder: Path) -> None:
+    """Bring the names of a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

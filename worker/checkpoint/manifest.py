@@ -1,0 +1,134 @@
+"""The manifest of a checkpoint: the boxes of the state of one step, and the files that hold them.
+
+Its bytes are a digest and a JSON object, so that a manifest which was cut anywhere is none.
+Invariants: a manifest that is read is the one that was written; its boxes lie within its files.
+Source: design of checkpoints; the digest is XXH3 of 128 bits (github.com/Cyan4973/xxHash).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import xxhash
+from pydantic import ValidationError
+
+from planner.plans.pieces import Piece
+from worker.errors import WorkerError
+from worker.training_settings import Frozen
+
+VERSION = 1
+DIGEST_CHARS = 32  # of 128 bits, in hexadecimal digits
+
+
+class InvalidManifest(WorkerError):
+    """A manifest is cut, damaged, or of a newer version; `code` is `damaged` or `newer`."""
+
+
+class SavedBox(NamedTuple):
+    """A box of one part of a tensor, and where its bytes are.
+
+    Attributes:
+        part: `weight`, `exp_avg` or `exp_avg_sq`.
+        box: its rows.
+        file: name of the file in the folder of the checkpoint.
+        start: of its bytes in that file.
+        num_bytes: it has.
+        digest: of them, by `digest_of`.
+    """
+
+    part: str
+    box: Piece
+    file: str
+    start: int
+    num_bytes: int
+    digest: str
+
+
+class Manifest(Frozen):
+    """A whole checkpoint.
+
+    Attributes:
+        version: of this form.
+        step: completed steps of the state.
+        updates: applied in them.
+        loss_scale: of the next step.
+        good_steps: finite ones since the scale last changed.
+        training: settings of the job, as its contract writes them.
+        data_digest: of the data's index files, blend, split and tokenizer.
+        shape: of the model, as its file has it.
+        plan_digest: of the plan that saved it; any other plan can load it.
+        files: {file: bytes}.
+        boxes: all of them; each part of each tensor is tiled once.
+    """
+
+    version: int = VERSION
+    step: int
+    updates: int
+    loss_scale: float
+    good_steps: int
+    training: dict[str, Any]
+    data_digest: str
+    shape: dict[str, Any]
+    plan_digest: str
+    files: dict[str, int]
+    boxes: tuple[SavedBox, ...]
+
+    def to_bytes(self) -> bytes:
+        """The content of its file."""
+        content = self.model_dump_json().encode()
+        return f"{digest_of(content)}\n".encode() + content
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Manifest:
+        """Read the content of its file.
+
+        Raises:
+            InvalidManifest: it is cut, damaged, or of a newer version.
+        """
+        digest, data = content[:DIGEST_CHARS], content[DIGEST_CHARS + 1 :]
+        if digest != digest_of(data).encode() or content[DIGEST_CHARS : DIGEST_CHARS + 1] != b"\n":
+            raise InvalidManifest("the manifest is cut or damaged", code="damaged")
+        try:
+            found = Manifest.model_validate_json(data)
+        except ValidationError as error:
+            is_newer = _version_of(data) > VERSION
+            raise (
+                _newer(data)
+                if is_newer
+                else InvalidManifest(
+                    f"the manifest has {error.error_count()} fields of another form", code="damaged"
+                )
+            ) from None
+        if found.version > VERSION:
+            raise _newer(data)
+        for saved in found.boxes:
+            if saved.start < 0 or saved.start + saved.num_bytes > found.files.get(saved.file, 0):
+                raise InvalidManifest(
+                    f"the manifest has {saved.box.tensor} beyond the end of {saved.file}",
+                    code="damaged",
+                )
+        return found
+
+
+def digest_of(content: bytes | memoryview) -> str:
+    """The digest of a manifest or of a box."""
+    return xxhash.xxh3_128_hexdigest(content)
+
+
+class _Version(Frozen):
+    version: int = 0
+
+
+def _version_of(data: bytes) -> int:
+    try:
+        return _Version.model_validate_json(data).version
+    except ValidationError:
+        return 0
+
+
+def _newer(data: bytes) -> InvalidManifest:
+    return InvalidManifest(
+        f"the manifest has version {_version_of(data)}, this Heddle reads up to {VERSION}; "
+        "load it with a newer one",
+        code="newer",
+    )
