@@ -1,4 +1,4 @@
-"""What faults of every way and kind of process cost, in every part of a change.
+"""Cost of faults of every way and kind of process, in every part of a change.
 
     python -m benchmarks.faults [--pairs N] [--seed S]
 

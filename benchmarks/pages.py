@@ -103,7 +103,7 @@ def headers(text: str) -> list[Header]:
 
 
 def faults_of_header(text: str) -> list[str]:
-    """What is wrong with the headers of a page, a sentence each."""
+    """Faults in the headers of a page, a sentence each."""
     found = headers(text)
     if not found:
         return ["no header: no paragraph begins with 'Command: '"]
@@ -127,7 +127,7 @@ def _module_exists(name: str) -> bool:
 
 
 def _heddle_faults(words: Sequence[str]) -> Iterator[str]:
-    """What is gone of one call of `heddle`, given its words."""
+    """Parts of one call of `heddle` that are gone, given its words."""
     from heddle.main import RENAMED, heddle  # imports what a page names, only where it names it
 
     context = click.Context(heddle)
@@ -173,7 +173,7 @@ def faults_of_names(text: str) -> list[str]:
 
 
 def faults() -> list[str]:
-    """What is wrong with the pages of docs/results, a sentence each that begins with the page."""
+    """Faults in the pages of docs/results, a sentence each that begins with the page."""
     return [
         f"docs/results/{path.name}: {fault}"
         for path in sorted(PAGES.glob("*.md"))

@@ -29,7 +29,7 @@ _CURVES: dict[tuple[str, str], Worth] = {}
 
 
 def worth_of(job: Job, case: Case) -> Worth:
-    """What GPUs are worth to the job, as the operator's planner says."""
+    """Worth of GPUs to the job, by the operator's planner."""
     key = job.workload, case.nodes.digest
     if key not in _CURVES:
         workload = WORKLOADS[job.workload]

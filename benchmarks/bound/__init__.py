@@ -1,1 +1,1 @@
-"""What no plan can exceed."""
+"""Upper bound of the throughput of all plans."""

@@ -1,4 +1,4 @@
-"""What every stage that there could be takes at least: the costs behind the upper bound.
+"""Least time of every possible stage: the costs behind the upper bound.
 
 No stage of any plan is faster, wherever it stands.  A message takes the node's own link where a
 neighbour has room beside the stage, else a network card that nobody else uses; one micro-batch is

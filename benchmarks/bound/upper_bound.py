@@ -36,7 +36,7 @@ FEW = 8  # pipelines of a micro-batch size that a round adds, and intervals that
 
 @dataclass(frozen=True, slots=True)
 class BoundAnswer:
-    """What no plan can exceed."""
+    """Throughput that no plan can exceed."""
 
     bound_samples_s: float  # samples per second
     gap_percent: float  # how far the plan stays below it, in per cent of the bound

@@ -99,7 +99,7 @@ class References:
 
     @staticmethod
     def read(file: Path | None) -> References:
-        """What a file holds; nothing if there is no such file yet.
+        """References of a file; none if there is no such file yet.
 
         Raises:
             InvalidRequest: it is no file of references.

@@ -22,7 +22,7 @@ NONE = "-"
 def to_json(
     rows: Sequence[EvaluatedComposition], asked: EvaluationRequest, profile: Profile
 ) -> dict[str, Any]:
-    """What was asked, every row, and the summary, as plain data."""
+    """Question, every row, and the summary, as plain data."""
     return {
         "model": asked.model,
         "profile_digest": profile.digest,

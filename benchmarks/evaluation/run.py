@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRequest:
-    """What is to be evaluated."""
+    """Settings of an evaluation."""
 
     # as every method is asked it, but for method, composition and batch; its seed is that of all
     # searches, and that for a reference has the next one
@@ -62,7 +62,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedComposition:
-    """What the methods made of one composition."""
+    """Results of the methods on one composition."""
 
     listed: ListedComposition  # its line, with the batch that was used
     reference_samples_s: float  # the best throughput known; 0 if nobody has a plan

@@ -1,4 +1,4 @@
-"""What trials say together: one row of figures for each method.
+"""Summary of trials: one row of figures for each method.
 
 Invariant: figures are over the compositions that any method or the reference has a plan for; a
 method without a plan on one of them counts as 0 % there, a method that took no part has no figures.

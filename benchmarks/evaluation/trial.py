@@ -33,7 +33,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What one method made of one composition."""
+    """Result of one method on one composition."""
 
     method: Method  # that was asked
     throughput_samples_s: float  # of its plan; 0 if it has none

@@ -1,4 +1,4 @@
-"""What no transfer of a change can beat, and what the paper's two stages take."""
+"""Least time of any transfer of a change, and the time of the paper's two stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator uses and tells: CPU time by the kernel, its histograms, its writes."""
+"""Meters of an operator: CPU time by the kernel, its histograms, its writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cpu_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the meters showed at one moment."""
+    """Readings of the meters at one moment."""
 
     at_s: float
     cpu_s: float
@@ -84,7 +84,7 @@ class Meters:
         return Reading(at_s, used_s, writes, buckets)
 
     async def _text(self) -> str:
-        """What the operator tells Prometheus; "": it does not answer."""
+        """Metrics that the operator gives Prometheus; "": it does not answer."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
             async with (
@@ -105,7 +105,7 @@ class Meters:
 
 
 def between(phase: str, before: Reading, after: Reading) -> Measured:
-    """What a phase took."""
+    """Cost of a phase."""
     return Measured(
         phase=phase,
         wall_s=after.at_s - before.at_s,

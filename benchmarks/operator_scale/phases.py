@@ -1,4 +1,4 @@
-"""What befalls the cluster while the operator is measured."""
+"""Changes of the cluster while the operator is measured."""
 
 from __future__ import annotations
 

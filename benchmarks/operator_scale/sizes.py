@@ -14,7 +14,7 @@ CHANGES = 100  # of a phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What to emulate.
+    """Sizes to emulate.
 
     Args:
         foreign_pods: pods of others, without GPUs, on all nodes.
@@ -46,7 +46,7 @@ class Sizes:
 
 @dataclass(slots=True, kw_only=True)
 class Measured:
-    """What one phase took.
+    """Cost of one phase.
 
     Attributes:
         wall_s: of the phase.

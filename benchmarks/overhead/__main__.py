@@ -1,4 +1,4 @@
-"""What Heddle's engine costs beside DeepSpeed's own, and beside a loop of torch.
+"""Cost of Heddle's engine beside DeepSpeed's own, and beside a loop of torch.
 
     python -m benchmarks.overhead [--pairs N]
 
@@ -42,7 +42,7 @@ CLOSE = 1e-4  # of the two sides' losses: they train the same
 
 
 class Size(NamedTuple):
-    """What is trained: a model, its sequence length, and steps of a turn."""
+    """Training to measure: a model, its sequence length, and steps of a turn."""
 
     model: ModelShape
     length: int

@@ -1,4 +1,4 @@
-"""What one process does in turn with the other side: train a few steps, and say what they took.
+"""One process of a side: it trains a few steps in turn, and says what they took.
 
 Both sides have the same layers, weights, samples, loss, clipping and AdamW; only what drives them
 differs: Heddle's engine, DeepSpeed's own PipelineEngine on its regular grid, or a loop of torch.
@@ -89,7 +89,7 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
 
 
 def _layers(model: ModelShape, spec: TrainingSpec) -> list[Callable[[], Any]]:
-    """What makes each layer of the whole model, on the weights of the seed."""
+    """Factories of the layers of the whole model, on the weights of the seed."""
     import torch
 
     from planner.model.tensors import Tensor

@@ -47,7 +47,7 @@ class LimitedCase:
 
     @property
     def question(self) -> dict[str, Any]:
-        """What is asked, so that a kept answer knows it."""
+        """Question of the case, kept with its answer."""
         nodes = [(n.name, n.gpu_type, n.gpus) for n in self.request.composition.nodes]
         return {
             "model": self.request.workload.model.name,
@@ -179,7 +179,7 @@ def keep(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def ratio(case: LimitedCase, row: dict[str, Any]) -> float:
-    """What the limited search reaches, a share of the judge's best; 1 where neither has a plan."""
+    """Share of the judge's best that the limited search reaches; 1 where neither has a plan."""
     assert row["question"] == case.question, "judge the case again"
     reached = throughput(case.request)
     if not row["samples_s"]:

@@ -1,4 +1,4 @@
-"""What `heddle plan` costs as a process: wall and processor time, peak memory, imports.
+"""Cost of `heddle plan` as a process: wall and processor time, peak memory, imports.
 
 Every module has its bytecode beside it after `make setup`; so it is here, in a folder of its own,
 whatever the environment says about writing bytecode.

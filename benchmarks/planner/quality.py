@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Simpler:
-    """What a simpler way finds, which the planner must not fall behind.
+    """Plan of a simpler way, which the planner must not fall behind.
 
     Attributes:
         model: its name.

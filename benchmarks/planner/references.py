@@ -29,7 +29,7 @@ class BenchmarkReferences(References):
 
     @staticmethod
     def load(file: Path = FILE) -> BenchmarkReferences:
-        """What the file holds."""
+        """References of the file."""
         made = {(case.name, case.text, case.batch) for case in cases()}
         rows = References.read(file).rows
         kept = {k: r for k, r in rows.items() if (r.case, r.composition, r.batch) in made}

@@ -241,7 +241,7 @@ def _part_of(part: str, have: set[tuple[str, str]], left: set[tuple[str, str]]) 
 
 
 def _reduced(measured: Row, references: BenchmarkReferences, known: dict[str, Case]) -> str:
-    """What was left out, in words."""
+    """Sentence on the rows that were left out."""
     rows = measured.get("quality", [])
     said = []
     used = {row["case"] for row in rows}

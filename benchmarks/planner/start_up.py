@@ -27,7 +27,7 @@ LIMITS_S = (1.0, 30.0)  # of wall time to an answer, of processor time to compil
 
 
 class Spent(NamedTuple):
-    """What a process took."""
+    """Cost of a process."""
 
     wall_s: float
     processor_s: float

@@ -1,4 +1,4 @@
-"""What each part of the training earns: the same time without it, on unseen compositions.
+"""Gain of each part of the training: the same time without it, on unseen compositions.
 
 The time is that of the processor, so that other work on the machine does not count; how many groups
 fit into it is found by a few updates before.  Trainings of one seed have the same teachers: they

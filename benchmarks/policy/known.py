@@ -27,7 +27,7 @@ Clock = Callable[[], float]
 
 @dataclass(slots=True)
 class UnseenReferences(References):
-    """Those of this benchmark; what the planner's benchmark keeps as well is not written again.
+    """References of this benchmark; those that the planner's benchmark keeps are not written again.
 
     Attributes:
         elsewhere: the rows of the planner's benchmark.
@@ -37,7 +37,7 @@ class UnseenReferences(References):
 
     @staticmethod
     def load(file: Path = FILE) -> UnseenReferences:
-        """What both files hold, the better of each, at the prices that they state."""
+        """References of both files, the better of each, at the prices that they state."""
         elsewhere = BenchmarkReferences.load().rows
         rows = dict(elsewhere)
         for key, row in References.read(file).rows.items():

@@ -1,4 +1,4 @@
-"""What a policy loses on a profile other than the one it was trained on.
+"""Loss of a policy on a profile other than that of its training.
 
 Every number of every layer, tile and link is changed by its own random factor; the policy plans on
 the profile as it is and as it was changed, and is measured on each by a search of equal length.

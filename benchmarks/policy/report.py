@@ -51,7 +51,7 @@ def met(is_met: bool) -> str:
 
 
 def order(rows: Iterable[Row], key: str = "model") -> list[Any]:
-    """What rows name, each once, in their order."""
+    """Names in rows, each once, in their order."""
     return list(dict.fromkeys(row[key] for row in rows))
 
 

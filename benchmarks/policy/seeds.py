@@ -1,4 +1,4 @@
-"""What the seed of a whole training changes: policies of some seeds on the unseen compositions.
+"""Effect of the seed of a whole training: policies of some seeds on the unseen compositions.
 
 A policy that lies in the folder already is not trained again.
 """

@@ -75,7 +75,7 @@ class Measured:
 
 
 def cases(ranks: int, layers: int) -> list[Case]:
-    """What is measured with so many ranks."""
+    """Changes that are measured with so many ranks."""
     gpus = [(NODE, gpu) for gpu in range(ranks)]
     if ranks == 2:
         whole = template(f"1x{layers}", 1, BATCH)
@@ -181,7 +181,7 @@ def _measured(
 
 
 def _busiest_bytes(directive: Directive) -> float:
-    """What the transfer's plan gives the busiest port: its seconds at a byte a second."""
+    """Load of the busiest port by the transfer's plan: its seconds at a byte a second."""
     first = directive.members[0]
     move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot)
     assert move is not None

@@ -1,4 +1,4 @@
-"""What bare gloo moves between two idle ranks of this machine: the measure of every transfer."""
+"""Speed of bare gloo between two idle ranks of this machine: the measure of every transfer."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class SetReport:
-    """What one set says about the cost model."""
+    """Comparison of one set with the cost model."""
 
     name: str  # of the set
     all: Figures  # figures over all rows

@@ -1,4 +1,4 @@
-"""What a measured set's rows do not state: hardware, links, precision, recomputation, model.
+"""Facts that rows of a measured set lack: hardware, links, precision, recomputation, model.
 
 Invariant: every fact has a value after reading; a key that nobody knows is refused.
 """
