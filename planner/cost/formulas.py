@@ -33,7 +33,7 @@ def micro_batches_within(limit_s: float, slowest_s: float, sum_s: float, most: i
 
 
 def boundary_seconds(message_s: float) -> float:
-    """What an edge adds to the stages at both its ends: the activation there, the gradient back.
+    """Seconds that an edge adds to both its stages: the activation there, the gradient back.
 
     Source: Heddle, section 5.2; charged to both ends.
     """
@@ -88,12 +88,12 @@ def communication_bytes(
 def state_bytes(
     weights: Number, gradients: Number, optimizer: Number, communication: Number
 ) -> Number:
-    """What stays from step to step."""
+    """Bytes that stay from step to step."""
     return weights + gradients + optimizer + communication
 
 
 def transient_bytes(stepped: Number, bucket: Number, bytes_per_parameter: Number) -> Number:
-    """What the optimizer step has besides, a bucket at a time."""
+    """Further bytes of the optimizer step, a bucket at a time."""
     return min(stepped, bucket) * bytes_per_parameter
 
 

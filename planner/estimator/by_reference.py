@@ -51,7 +51,7 @@ def by_reference(plain: Class) -> Class:
 
 
 def _words_of(value: Any) -> Iterator[int]:
-    """What numba keeps of a value, in words of eight bytes; an array is borrowed."""
+    """Fields that numba keeps of a value, in words of eight bytes; an array is borrowed."""
     if isinstance(value, np.ndarray):
         yield from (0, 0, value.size, value.itemsize, value.ctypes.data)
         yield from value.shape

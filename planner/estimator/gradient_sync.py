@@ -1,4 +1,4 @@
-"""What the gradient sum of a plan takes, before it is placed.
+"""Seconds of the gradient sum of a plan, before it is placed.
 
 Invariant: exact where every GPU has a node of its own; elsewhere rings share NICs as `nic_share`
 thinks.

@@ -1,4 +1,4 @@
-"""What a search minimises: whole plans before their placement, filled and priced.
+"""Objective of a search: whole plans before their placement, filled and priced.
 
 The objective and its limits come with a request.
 """
@@ -21,7 +21,7 @@ REFILL = 1.5  # a change of the number of pipelines by this factor fills a slot 
 
 
 class SearchLimits(NamedTuple):
-    """What is minimised, and what is allowed.
+    """Objective and limits of a search.
 
     Attributes:
         deepest: most stages.
@@ -42,7 +42,7 @@ class SearchLimits(NamedTuple):
 
 @jit
 def weight_of(t: Tables, limits: SearchLimits, plan: UnplacedPlan) -> float:
-    """What a second of a plan counts: 1, or its price; infinite if it breaks a limit."""
+    """Weight of a second of a plan: 1, or its price; infinite if it breaks a limit."""
     if pipelines_of(plan) < t.min_replicas:
         return math.inf
     if limits.counts_money or limits.most_price < math.inf:
@@ -56,7 +56,7 @@ def weight_of(t: Tables, limits: SearchLimits, plan: UnplacedPlan) -> float:
 
 @jit
 def judged(t: Tables, limits: SearchLimits, plan: UnplacedPlan, seconds: float) -> float:
-    """What is minimised, of a plan that takes so long; infinite if it breaks a limit."""
+    """Objective of a plan that takes so long; infinite if it breaks a limit."""
     if seconds > limits.most_s:
         return math.inf
     return seconds * weight_of(t, limits, plan)
@@ -66,7 +66,7 @@ def judged(t: Tables, limits: SearchLimits, plan: UnplacedPlan, seconds: float) 
 def objective(
     t: Tables, limits: SearchLimits, plan: UnplacedPlan, work: Workspace, limit: float
 ) -> float:
-    """What is minimised; infinite for a plan that cannot run, or breaks a limit.
+    """Objective of a plan; infinite if it cannot run, or breaks a limit.
 
     What is above `limit` counts as infinite, and is known sooner.
     """

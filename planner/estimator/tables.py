@@ -1,4 +1,4 @@
-"""What the estimator prices with: a profile as arrays, for one workload on one composition.
+"""Tables of the estimator: a profile as arrays, for one workload on one composition.
 
 Axes: O options (GPU type, TP), Z micro-batch sizes, V variants of a stage (recomputation and expert
 tiling), K = 2 kinds of blocks (the first `dense` blocks of the model, then all others), T node

@@ -46,7 +46,7 @@ def new_top_k() -> TopK:
 
 @jit
 def worst_value(top_k: TopK) -> float:
-    """What a plan must be below to be kept; infinite while there is room."""
+    """Value below which a plan is kept; infinite while there is room."""
     worst = 0.0
     for e in range(TOP_K):
         worst = max(worst, top_k.value[e])

@@ -1,4 +1,4 @@
-"""What a whole plan costs: its pipelines placed the better way, gradients summed, the step made.
+"""Cost of a whole plan: its pipelines placed the better way, gradients summed, the step made.
 
 Invariant: the seconds of the pipelines are exact for stages placed as `stage.fixed_seconds` thinks,
 those of the optimizer always.  `planner.cost.evaluate` has the last word.
@@ -79,7 +79,7 @@ def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: fl
 def placed_seconds(
     t: Tables, plan: UnplacedPlan, work: Workspace, seconds: float, most_s: float
 ) -> tuple[float, bool]:
-    """What gradient sums and messages add to pipelines that are placed the better way.
+    """Seconds that gradient sums and messages add to pipelines placed the better way.
 
     What adds more than `most_s` counts as infinite.  Also whether nodes then take one stage of many
     replicas.

@@ -20,7 +20,7 @@ MODULUS = 2147483647  # of the random numbers, see `planner.search.annealing.ran
 
 @by_reference
 class Workspace(NamedTuple):
-    """What a search works in.
+    """Arrays that a search works in.
 
     Attributes:
         block_s: [D] of the stages of a template that is filled, as all up to `best`.

@@ -1,4 +1,4 @@
-"""What can be chosen on a composition, and its features that no choice changes.
+"""Choices on a composition, and its features that no choice changes.
 
 To the policy as to the estimator, nodes that are alike are a GPU type of their own: the device head
 scores node classes, each by its features, so that any number of them can be scored.  Its state is
@@ -53,7 +53,7 @@ class ActionSpace(NamedTuple):
 
 
 def action_space_of(pricing: Pricing, schema: FeatureSchema, deepest: int) -> ActionSpace:
-    """What may be chosen, of at most so many stages; the schema knows all types and degrees."""
+    """Choices of at most so many stages; the schema knows all types and degrees."""
     t = pricing.tables
     classes = len(pricing.classes)
     first = np.searchsorted(t.option_type, np.arange(classes + 1))

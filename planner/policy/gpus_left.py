@@ -1,4 +1,4 @@
-"""What a partial plan leaves of the GPUs that may be used: groups, stages, and replicas of its own.
+"""GPUs that a partial plan leaves: groups, stages, and replicas of its own.
 
 Invariant: so many stages as are left can be packed, and no limit on GPUs is exceeded by them.
 Source: Heddle, section 5.1 (feasibility masking).

@@ -1,4 +1,4 @@
-"""What the network reads: names, order and number of its features.
+"""Input of the network: names, order and number of its features.
 
 Invariant: equal digests mean equal features, so that weights of another digest are refused.
 Source: Heddle, section 5.4 and Table 2 (state, candidate features, composition summary).
@@ -40,7 +40,7 @@ HEADS = ("depth", "device", "degree")  # what is chosen, each by a head of the n
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """What a network was built for."""
+    """Schema that a network was built for."""
 
     types: tuple[str, ...]  # GPU types, in the order of their features
     tp_degrees: tuple[int, ...]  # the paper's K, ascending

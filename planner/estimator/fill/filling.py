@@ -118,7 +118,7 @@ def look_at_stages(
     is_linear: bool,
     work: Workspace,
 ) -> bool:
-    """What the stages of a slot take by their blocks, as splits need it; whether all blocks fit."""
+    """Seconds of the stages of a slot by their blocks, for splits; whether all blocks fit."""
     options, depth, replicas = plan.options[k], plan.depth[k], plan.replicas[k]
     fixed_seconds(t, options, depth, size, t.spreads_experts == 1, work.fixed_s)
     held = 0

@@ -51,7 +51,7 @@ def parameters_of(
 def blocks_seconds(
     t: Tables, option: int, size: int, variant: int, dense: int, others: int
 ) -> float:
-    """What the blocks of a stage take; infinite where the profile has no entry."""
+    """Seconds of the blocks of a stage; infinite where the profile has no entry."""
     seconds = others * t.block_s[option, size, variant, 1]
     if dense:
         seconds += dense * t.block_s[option, size, variant, 0]
@@ -146,7 +146,7 @@ def block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
 def fixed_seconds(
     t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
 ) -> None:
-    """What each stage [D] takes besides its blocks: ends and messages.
+    """Seconds of each stage [D] besides its blocks: ends and messages.
 
     By stage, where a node takes one stage of many replicas, no message stays inside.
     """

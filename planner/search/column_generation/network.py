@@ -25,7 +25,7 @@ BOTTLENECKS = 55  # from the least that a stage can take on
 
 @by_reference
 class Network(NamedTuple):
-    """What stays the same while prices change, what is learned, and scratch space.
+    """Constants of a pricing problem, values that it learns, and scratch space.
 
     Attributes:
         multiples: [Q] of replicas, which tilings of experts can ask for.
