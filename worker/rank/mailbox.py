@@ -55,17 +55,22 @@ class Mailbox:
 
     def _keep(self) -> None:
         with contextlib.suppress(SystemExit):  # the agent is gone
-            beat_at_s = time.monotonic()
+            beat_at_s: float | None = time.monotonic()
             while True:
-                message = self._channel.receive(max(0.0, beat_at_s - time.monotonic()))
+                left_s = None if beat_at_s is None else max(0.0, beat_at_s - time.monotonic())
+                message = self._channel.receive(left_s)
                 if message is not None:
                     self._on_urgent(message)
                     self._messages.put(message)
-                if time.monotonic() >= beat_at_s:
-                    beat_at_s = time.monotonic() + BEAT_S
-                    self._beat()
+                if beat_at_s is not None and time.monotonic() >= beat_at_s:
+                    beat_at_s = self._beat()
         self._messages.put(None)
 
-    def _beat(self) -> None:
+    def _beat(self) -> float | None:
+        """Send a heartbeat; when the next one is due, or None once nobody hears it."""
         now = self._activity
-        self._channel.send(Beat(progress=now.progress, part=now.part, waiting=now.waiting))
+        try:
+            self._channel.send(Beat(progress=now.progress, part=now.part, waiting=now.waiting))
+        except SystemExit:  # words that the agent said before it went are still to be read
+            return None
+        return time.monotonic() + BEAT_S

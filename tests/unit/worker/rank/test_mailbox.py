@@ -144,6 +144,15 @@ def test_what_cannot_wait_is_done_before_the_message_is_read(ends):
     assert mailbox.next(5) == halt()
 
 
+def test_what_the_agent_said_is_read_though_it_hears_no_heartbeat(ends):
+    agent, rank = ends
+    rank.shutdown(socket.SHUT_WR)  # as if it had closed between a look and the heartbeat
+    mailbox = kept(rank)
+    assert mailbox.next(0.2) is None
+    tell(agent, halt())
+    assert mailbox.next(5) == halt()
+
+
 def test_once_the_agent_is_gone_what_it_said_is_read_and_then_it_ends(ends):
     agent, rank = ends
     mailbox = kept(rank)
