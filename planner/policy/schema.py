@@ -40,7 +40,7 @@ HEADS = ("depth", "device", "degree")  # what is chosen, each by a head of the n
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """Schema that a network was built for."""
+    """Features and limits that a network was built for."""
 
     types: tuple[str, ...]  # GPU types, in the order of their features
     tp_degrees: tuple[int, ...]  # the paper's K, ascending
