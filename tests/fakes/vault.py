@@ -21,7 +21,7 @@ class MemoryVault:
         self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def put(self, name: str, chunks: Iterable[bytes], num_bytes: int) -> None:
+    def put(self, name: str, chunks: Iterable[bytes | memoryview], num_bytes: int) -> None:
         self._begin("put", name)
         found = []
         for chunk in whole(chunks, num_bytes, name):

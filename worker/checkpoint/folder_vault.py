@@ -36,7 +36,7 @@ class FolderVault:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def put(self, name: str, chunks: Iterable[bytes], num_bytes: int) -> None:
+    def put(self, name: str, chunks: Iterable[bytes | memoryview], num_bytes: int) -> None:
         """Write a draft, bring it to the disk, then name it."""
         path = self._path(name)
         with self._told(name), self._draft(path, whole(chunks, num_bytes, name)) as draft:
@@ -95,7 +95,7 @@ class FolderVault:
                     yield (Path(folder) / file).relative_to(self._folder).as_posix()
 
     @contextmanager
-    def _draft(self, path: Path, chunks: Iterable[bytes]) -> Iterator[Path]:
+    def _draft(self, path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Path]:
         """A file with this content on disk; it is gone at the end unless it was renamed."""
         path.parent.mkdir(parents=True, exist_ok=True)
         # Two pods may have one process id, and two threads write at once.

@@ -8,7 +8,7 @@ Source: design of checkpoints; conditional creation as in S3 (`If-None-Match: *`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
 from worker.errors import WorkerError
@@ -30,7 +30,7 @@ class Vault(Protocol):
     Every operation raises VaultFailed where the store fails, or the name has another form.
     """
 
-    def put(self, name: str, chunks: Iterable[bytes], num_bytes: int) -> None:
+    def put(self, name: str, chunks: Iterable[bytes | memoryview], num_bytes: int) -> None:
         """Store an object of that size, in place of an older one.
 
         It is seen when all of it is on disk.  Chunks of another size in all are `cut`.
@@ -58,7 +58,9 @@ def check_name(name: str) -> None:
         raise VaultFailed(f"an object has the name {name!r}; a name is a path of words", "name")
 
 
-def whole(chunks: Iterable[bytes], num_bytes: int, name: str) -> Iterable[bytes]:
+def whole(
+    chunks: Iterable[bytes | memoryview], num_bytes: int, name: str
+) -> Iterator[bytes | memoryview]:
     """The chunks; at their end refuse another size than was announced."""
     found = 0
     for chunk in chunks:

@@ -1,0 +1,70 @@
+"""A model's state, and saves of it by all ranks of a plan, for tests of checkpoints."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
+from planner.plans.pieces import Piece
+from planner.plans.plan import Plan
+from worker.checkpoint.attempts import Attempt
+from worker.checkpoint.boxes import written
+from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.save import PARTS, commit, save_part
+from worker.checkpoint.vault import Vault
+
+
+class State:
+    """Random numbers for each part of each tensor of a model at one step."""
+
+    def __init__(self, model: ModelShape, step: int) -> None:
+        generator = torch.Generator().manual_seed(step)
+        self.model, self.step = model, step
+        self._tensors = {tensor.name: tensor for tensor in model_tensors(model)}
+        self.parts = {
+            name: tuple(torch.randn(tensor.shape, generator=generator) for _ in PARTS)
+            for name, tensor in self._tensors.items()
+        }
+
+    def read(self, box: Piece) -> tuple[torch.Tensor, ...]:
+        """The parts of a box."""
+        tensor = self._tensors[box.tensor]
+        found = self.parts[box.tensor]
+        found = tuple(p.narrow(tensor.row_dim, box.start, box.stop - box.start) for p in found)
+        if tensor.experts:
+            experts = box.expert_stop - box.expert_start
+            found = tuple(p.narrow(0, box.expert_start, experts) for p in found)
+        return found
+
+
+@cache
+def state(model: ModelShape, step: int) -> State:
+    """The state of a step, made once."""
+    return State(model, step)
+
+
+def about(model: ModelShape, step: int) -> Manifest:
+    """A manifest without files."""
+    return Manifest(
+        step=step,
+        updates=step,
+        loss_scale=1.0,
+        good_steps=0,
+        training={"model": model.name},
+        data_digest="data",
+        shape={"name": model.name},
+        plan_digest="plan",
+        files={},
+        boxes=(),
+    )
+
+
+def save(vault: Vault, attempt: Attempt, plan: Plan, held: State) -> Manifest | None:
+    """Both phases of a save by all ranks of a plan."""
+    pieces = written(held.model, plan)
+    for rank, mine in pieces.items():
+        save_part(vault, attempt, rank, held.model, mine, held.read)
+    return commit(vault, attempt, len(pieces), held.model, about(held.model, attempt.step))

@@ -1,0 +1,200 @@
+"""Checkpoints: any plan loads what any other saved, and a save that fails anywhere never counts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.model.tensors import held_tensors, model_tensors
+from planner.plans.pieces import contains, shard
+from planner.plans.ranks import RankMap
+from tests.builders import MODEL, MOE, moe_plans, tiled
+from tests.checkpoints import about, save, state
+from tests.fakes.vault import MemoryVault
+from worker.checkpoint.attempts import Attempt, outdated
+from worker.checkpoint.boxes import numel, untiled, written
+from worker.checkpoint.load import Checkpoint, Newest, newest
+from worker.checkpoint.manifest import InvalidManifest
+from worker.checkpoint.save import NotYet, commit, save_part
+from worker.checkpoint.vault import VaultFailed
+
+CASES = 200
+FIRST, NEXT = Attempt(epoch=1, step=10), Attempt(epoch=2, step=20)
+PLAN = tiled("2x3 1x3", replicas=2, nodes=("a", "b"))
+
+
+def loaded(vault, model, rank_map):
+    """Compare every shard of a plan with the saved state; the worst share of bytes read."""
+    found = newest(vault)
+    assert isinstance(found, Newest)
+    truth, worst = state(model, found.manifest.step), 0.0
+    for seat in rank_map.seats:
+        checkpoint = Checkpoint(vault, found.attempt, found.manifest, model)
+        needed = 0
+        for tensor in held_tensors(model, seat.layers):
+            box = shard(tensor, seat)
+            needed += 12 * numel(tensor, box)
+            parts = checkpoint.read(box)
+            assert all(map(torch.equal, parts, truth.read(box)))
+        worst = max(worst, checkpoint.bytes_read / needed)
+    return worst
+
+
+@settings(deadline=None, max_examples=15)
+@given(one=moe_plans(), other=moe_plans())
+def test_any_plan_loads_the_bits_that_any_other_saved(one, other):
+    vault = MemoryVault()
+    assert save(vault, FIRST, one, state(MOE, 10)) is not None
+    loaded(vault, MOE, RankMap.of(other))
+
+
+@settings(deadline=None, max_examples=30)
+@given(plan=moe_plans())
+def test_each_piece_is_written_once_by_a_holder(plan):
+    pieces = written(MOE, plan)
+    assert set(pieces) == set(range(len(RankMap.of(plan).seats)))
+    assert max(Counter(piece for mine in pieces.values() for piece in mine).values()) == 1
+    assert untiled(MOE, (piece for mine in pieces.values() for piece in mine)) is None
+    seats = RankMap.of(plan).seats
+    for rank, mine in pieces.items():
+        held = {t.name: shard(t, seats[rank]) for t in held_tensors(MOE, seats[rank].layers)}
+        for piece in mine:
+            assert contains(held[piece.tensor], piece)
+
+
+def test_replicas_share_the_writing():
+    pieces = written(MODEL, tiled("1x6", replicas=4))
+    tensors = {tensor.name: tensor for tensor in model_tensors(MODEL)}
+    loads = [sum(numel(tensors[p.tensor], p) for p in mine) for mine in pieces.values()]
+    assert sum(loads) == sum(tensor.numel for tensor in tensors.values())
+    assert max(loads) - min(loads) <= max(tensor.numel for tensor in tensors.values())
+
+
+@pytest.mark.parametrize(("saver", "loader"), [("1x6", "4x6"), ("4x6", "1x6"), ("2x3 1x3", "4x6")])
+def test_a_rank_reads_little_more_than_it_holds(saver, loader):
+    vault = MemoryVault()
+    save(vault, FIRST, tiled(saver), state(MODEL, 10))
+    assert loaded(vault, MODEL, RankMap.of(tiled(loader))) <= 1.3
+
+
+class Fails:
+    """Let the n-th call or chunk of a vault fail."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def __call__(self, operation: str, name: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise VaultFailed(f"{operation} of {name}", "full")
+
+
+def calls_of_a_save():
+    vault, fails = MemoryVault(), Fails(0)
+    vault.fails = fails
+    save(vault, NEXT, PLAN, state(MODEL, 20))
+    return -fails.left
+
+
+def test_a_save_that_fails_at_any_call_never_counts():
+    calls = calls_of_a_save()
+    choose = random.Random(7)
+    places = choose.sample(range(1, calls + 1), min(CASES, calls))
+    old = MemoryVault()
+    save(old, FIRST, PLAN, state(MODEL, 10))
+    for number, place in enumerate(places):
+        vault = MemoryVault()
+        vault.objects = dict(old.objects)
+        vault.fails = Fails(place)
+        with pytest.raises(VaultFailed):
+            save(vault, NEXT, PLAN, state(MODEL, 20))
+        vault.fails = lambda *_: None
+        found = newest(vault)
+        # only the manifest's read-back comes after its commit
+        assert found.attempt == (NEXT if place == calls else FIRST), place
+        if number % 20:
+            continue
+        save(vault, Attempt(epoch=3, step=30), PLAN, state(MODEL, 30))
+        for name in outdated(vault.names(), last=1):
+            vault.remove(name)
+        assert {name.split("/")[0] for name in vault.names()} == {"step-30.e3"}
+
+
+def test_a_changed_byte_of_a_file_is_never_given_out():
+    vault = MemoryVault()
+    save(vault, FIRST, PLAN, state(MODEL, 10))
+    whole, choose = dict(vault.objects), random.Random(3)
+    files = sorted(name for name in whole if name.endswith(".safetensors"))
+    for _ in range(20):
+        name = choose.choice(files)
+        header = 8 + int.from_bytes(whole[name][:8], "little")
+        content = bytearray(whole[name])
+        content[choose.randrange(header, len(content))] ^= 1 << choose.randrange(8)
+        vault.objects = whole | {name: bytes(content)}
+        with pytest.raises(InvalidManifest) as refusal:
+            loaded(vault, MODEL, RankMap.of(tiled("1x6")))
+        assert refusal.value.code == "damaged"
+
+
+def test_a_damaged_manifest_is_refused_and_the_next_older_one_taken():
+    vault = MemoryVault()
+    save(vault, FIRST, PLAN, state(MODEL, 10))
+    save(vault, NEXT, PLAN, state(MODEL, 20))
+    vault.objects[NEXT.manifest] = vault.objects[NEXT.manifest][:-1]
+    found = newest(vault)
+    assert found.attempt == FIRST
+    assert [one.attempt for one in found.refused] == [NEXT]
+
+
+def test_a_manifest_of_another_job_is_refused_in_its_words():
+    vault = MemoryVault()
+    save(vault, FIRST, PLAN, state(MODEL, 10))
+    (refused,) = newest(vault, lambda manifest: "it is of another model")
+    assert refused == (FIRST, "it is of another model")
+    assert newest(MemoryVault()) == ()
+
+
+def test_a_commit_waits_for_every_part_and_takes_no_foreign_one():
+    vault, pieces = MemoryVault(), written(MODEL, PLAN)
+    held = state(MODEL, 10)
+    for rank in list(pieces)[1:]:
+        save_part(vault, FIRST, rank, MODEL, pieces[rank], held.read)
+    with pytest.raises(NotYet):
+        commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))
+    save_part(vault, FIRST, 0, MODEL, pieces[0][1:], held.read)  # a box is missing
+    with pytest.raises(InvalidManifest):
+        commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))
+    save_part(vault, FIRST, 0, MODEL, (*pieces[0], pieces[1][0]), held.read)  # a box twice
+    with pytest.raises(InvalidManifest):
+        commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))
+    save_part(vault, FIRST, 0, MODEL, pieces[0], held.read)
+    assert commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10)) is not None
+    assert commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10)) is None
+
+
+@settings(max_examples=100)
+@given(
+    attempts=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 50), st.booleans()), max_size=12),
+    last=st.integers(1, 3),
+)
+def test_retention_keeps_the_newest_complete_and_what_is_under_way(attempts, last):
+    names = []
+    for epoch, step, is_whole in attempts:
+        attempt = Attempt(epoch, step)
+        names += [attempt.name("part-0.json"), *([attempt.manifest] if is_whole else [])]
+    gone = outdated(names, last)
+    left = set(names) - set(gone)
+    whole = sorted({Attempt(e, s) for e, s, w in attempts if w})
+    assert {a for a in whole if a.manifest in left} == set(whole[-last:])
+    for attempt in {Attempt(e, s) for e, s, _ in attempts}:
+        is_newer = not whole or attempt > whole[-1]
+        assert (attempt.name("part-0.json") in left) == (is_newer or attempt in whole[-last:])
+    manifests = [name for name in gone if name.endswith("manifest.json")]
+    for name in manifests:
+        folder = name.split("/")[0]
+        assert next(one for one in gone if one.startswith(f"{folder}/")) == name

@@ -1,0 +1,67 @@
+"""Attempts to save: their names in a vault, which of them are whole, and which go.
+
+Two worlds never write into one attempt, as its name has the epoch.  A later epoch is newer,
+whatever its step: a job that fell back to an older step goes on from there.
+Invariant: an attempt loses its manifest before any other object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+MANIFEST = "manifest.json"
+_FORM = re.compile(r"step-(\d+)\.e(\d+)/(.+)")
+
+
+class Attempt(NamedTuple):
+    """A save of one step by the ranks of one epoch; attempts sort by age, the newest last."""
+
+    epoch: int
+    step: int
+
+    def __str__(self) -> str:
+        """The name of its folder."""
+        return f"step-{self.step}.e{self.epoch}"
+
+    def name(self, object_: str) -> str:
+        """The name of one of its objects in the vault."""
+        return f"{self}/{object_}"
+
+    @property
+    def manifest(self) -> str:
+        """The name of its manifest."""
+        return self.name(MANIFEST)
+
+
+def objects_of(names: Iterable[str]) -> dict[Attempt, tuple[str, ...]]:
+    """{attempt: names of its objects}, the oldest first; other names are left out."""
+    found: dict[Attempt, list[str]] = {}
+    for name in names:
+        if (match := _FORM.fullmatch(name)) is not None:
+            found.setdefault(Attempt(int(match[2]), int(match[1])), []).append(name)
+    return {attempt: tuple(found[attempt]) for attempt in sorted(found)}
+
+
+def complete(names: Sequence[str]) -> tuple[Attempt, ...]:
+    """Attempts with a manifest, the newest first."""
+    found = objects_of(names)
+    return tuple(attempt for attempt in reversed(found) if attempt.manifest in found[attempt])
+
+
+def outdated(names: Sequence[str], last: int) -> tuple[str, ...]:
+    """Objects to remove, in this order, so that so many complete attempts are kept.
+
+    Attempts without a manifest go too, if they are older than the newest complete one.
+    """
+    found, whole = objects_of(names), complete(names)
+    if not whole:
+        return ()
+    kept = set(whole[:last]) | {attempt for attempt in found if attempt > whole[0]}
+    return tuple(
+        name
+        for attempt, objects in found.items()
+        if attempt not in kept
+        for name in sorted(objects, key=attempt.manifest.__ne__)
+    )

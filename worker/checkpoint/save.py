@@ -1,0 +1,158 @@
+"""Save a checkpoint in two phases: each rank its boxes, then one of them the manifest.
+
+Files are safetensors files with the offsets of each box; torch's `HuggingFaceStorageReader` reads
+them.  Moments of `<tensor>` are `<tensor>/exp_avg` and `<tensor>/exp_avg_sq`.
+Invariants: a manifest names only objects that are whole; nothing replaces a manifest.
+Source: design of checkpoints; two-phase commit; torch.distributed.checkpoint (`DCP_SHARDING_INFO`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from planner.model.shape import ModelShape
+from planner.model.tensors import Tensor, model_tensors
+from planner.plans.pieces import Piece
+from worker.checkpoint.attempts import Attempt
+from worker.checkpoint.boxes import blocks, offsets, shape, untiled
+from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
+from worker.checkpoint.vault import Vault
+from worker.engine.seam import Parts
+from worker.training_settings import Frozen
+from worker.weights.files import bytes_of, safetensors_header
+
+PARTS = ("weight", "exp_avg", "exp_avg_sq")
+Read = Callable[[Piece], Parts]  # the parts of a box of the state, fp32
+
+
+class RankPart(Frozen):
+    """The boxes and files of one rank."""
+
+    rank: int
+    files: dict[str, int]
+    boxes: tuple[SavedBox, ...]
+
+
+class NotYet(Exception):
+    """Some ranks have not saved their part yet; nothing is wrong."""
+
+
+def save_part(
+    vault: Vault,
+    attempt: Attempt,
+    rank: int,
+    model: ModelShape,
+    pieces: Sequence[Piece],
+    read: Read,
+) -> RankPart:
+    """Phase one: put the files of a rank, then the record of its boxes.
+
+    Raises:
+        VaultFailed: the store fails; nothing of it counts.
+    """
+    tensors = {tensor.name: tensor for tensor in model_tensors(model)}
+    files: dict[str, int] = {}
+    boxes: list[SavedBox] = []
+    for index, of_file in enumerate(blocks(pieces)):
+        file = f"rank-{rank}-{index}.safetensors"
+        header = _header(tensors, of_file)
+        size = len(header) + sum(_bytes(tensors[box.tensor], box) for box in of_file for _ in PARTS)
+        chunks = _chunks(header, of_file, read, file, boxes)
+        vault.put(attempt.name(file), chunks, size)
+        files[file] = size
+    part = RankPart(rank=rank, files=files, boxes=tuple(boxes))
+    content = part.model_dump_json().encode()
+    vault.put(attempt.name(_record(rank)), [content], len(content))
+    return part
+
+
+def commit(
+    vault: Vault, attempt: Attempt, ranks: int, model: ModelShape, about: Manifest
+) -> Manifest | None:
+    """Phase two: commit the manifest of all parts; None: somebody else has.
+
+    Args:
+        vault: that holds the parts.
+        attempt: of this save.
+        ranks: that save a part each.
+        model: whose state it is.
+        about: the manifest but for files and boxes.
+
+    Raises:
+        NotYet: a part is missing.
+        InvalidManifest: the parts do not tile the model, or the store gives back another manifest.
+        VaultFailed: the store fails, or a file is shorter than its record says.
+    """
+    there = set(vault.names(f"{attempt}/"))
+    if not all(attempt.name(_record(rank)) in there for rank in range(ranks)):
+        raise NotYet
+    files: dict[str, int] = {}
+    boxes: list[SavedBox] = []
+    for rank in range(ranks):
+        part = RankPart.model_validate_json(vault.read(attempt.name(_record(rank))))
+        for file, size in part.files.items():
+            vault.read(attempt.name(file), size - 1, size)
+        files |= part.files
+        boxes += part.boxes
+    for name in PARTS:
+        lacking = untiled(model, (saved.box for saved in boxes if saved.part == name))
+        if lacking is not None:
+            raise InvalidManifest(
+                f"the parts do not cover {name} of {lacking} once", code="damaged"
+            )
+    manifest = about.model_copy(update={"files": files, "boxes": tuple(boxes)})
+    if not vault.commit(attempt.manifest, manifest.to_bytes()):
+        return None
+    if Manifest.from_bytes(vault.read(attempt.manifest)) != manifest:
+        raise InvalidManifest("the store gives back another manifest", code="damaged")
+    return manifest
+
+
+def key_of(box: Piece, part: str) -> str:
+    """The name of a part of a tensor in a file."""
+    return box.tensor if part == "weight" else f"{box.tensor}/{part}"
+
+
+def _record(rank: int) -> str:
+    return f"part-{rank}.json"
+
+
+def _bytes(tensor: Tensor, box: Piece) -> int:
+    return torch.Size(shape(tensor, box)).numel() * torch.float32.itemsize
+
+
+def _header(tensors: dict[str, Tensor], boxes: Sequence[Piece]) -> bytes:
+    described, places = {}, {}
+    for box in boxes:
+        for part in PARTS:
+            key = key_of(box, part)
+            described[key] = (shape(tensors[box.tensor], box), torch.float32)
+            places[key] = {"saved_offsets": offsets(tensors[box.tensor], box)}
+    metadata = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
+    return safetensors_header(described, metadata)
+
+
+def _chunks(
+    header: bytes, boxes: Sequence[Piece], read: Read, file: str, saved: list[SavedBox]
+) -> Iterator[bytes | memoryview]:
+    """The content of a file; each box is listed with its digest as it goes by."""
+    yield header
+    start = len(header)
+    for box in boxes:
+        for part, numbers in zip(PARTS, read(box), strict=True):
+            content = bytes_of(numbers)
+            saved.append(
+                SavedBox(
+                    part=part,
+                    box=box,
+                    file=file,
+                    start=start,
+                    num_bytes=len(content),
+                    digest=digest_of(content),
+                )
+            )
+            start += len(content)
+            yield content
