@@ -51,7 +51,7 @@ def about(model: ModelShape, step: int) -> Manifest:
     return Manifest(
         step=step,
         updates=step,
-        loss_scale=1.0,
+        loss_scale=1,
         good_steps=0,
         training={"model": model.name},
         data_digest="data",
@@ -62,9 +62,11 @@ def about(model: ModelShape, step: int) -> Manifest:
     )
 
 
-def save(vault: Vault, attempt: Attempt, plan: Plan, held: State) -> Manifest | None:
+def save(
+    vault: Vault, attempt: Attempt, plan: Plan, held: State, known: Manifest | None = None
+) -> Manifest | None:
     """Both phases of a save by all ranks of a plan."""
     pieces = written(held.model, plan)
     for rank, mine in pieces.items():
         save_part(vault, attempt, rank, held.model, mine, held.read)
-    return commit(vault, attempt, len(pieces), held.model, about(held.model, attempt.step))
+    return commit(vault, attempt, len(pieces), held.model, known or about(held.model, attempt.step))

@@ -130,6 +130,15 @@ class Resume(Frozen):
     )
 
 
+class Restore(Frozen):
+    """Checkpoint that the ranks of a start go on from."""
+
+    path: str = Field(description="folder of the checkpoints, as every pod sees it")
+    epoch: int = Field(description="that saved it")
+    step: int = Field(description="completed steps in it")
+    manifest: str = Field(description="digest of its manifest, which every rank must find")
+
+
 class Directive(Frozen):
     """Operator to agent: be this, at this epoch.
 
@@ -156,6 +165,7 @@ class Directive(Frozen):
     )
     training: TrainingSpec
     resume: Resume | None = None
+    restore: Restore | None = None
     step_s: float | None = Field(default=None, description="predicted seconds of a step")
 
     @classmethod

@@ -62,6 +62,7 @@ def _in_turn(
 
 def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     """A rank's engine."""
+    from worker.checkpoint.start_source import FirstWeights
     from worker.engine.deepspeed import begin, warm_up
     from worker.engine.seam import StageBuild
     from worker.model.initial_weights import initial_rows
@@ -73,7 +74,9 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     begin()
     services, model = GlooServices(emulate=False, store_key=""), spec.model_shape()
     world = services.form_world(store, 1, seat.rank, model, plan)
-    target = TargetShards.first(model, seat, partial(initial_rows, spec.seed), services.activity)
+    target = TargetShards.first(
+        model, seat, FirstWeights(partial(initial_rows, spec.seed)).fill, services.activity
+    )
     build = StageBuild(
         model=model,
         spec=spec,

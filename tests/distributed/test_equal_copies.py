@@ -48,6 +48,7 @@ def claims(rank, store):
 def _train(rank, store, epoch, precision, data):
     from planner.model.tensors import layer_tensors
     from planner.plans.pieces import held_pieces, shard
+    from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
@@ -72,7 +73,9 @@ def _train(rank, store, epoch, precision, data):
         on_non_finite="Skip",
     )
     world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity)
-    target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
+    target = TargetShards.first(
+        MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity, precision
+    )
     build = StageBuild(
         model=MODEL,
         spec=spec,

@@ -102,6 +102,7 @@ def claims(rank, store):
 def _count(rank, store, epoch, case, data):
     import torch
 
+    from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
@@ -130,7 +131,9 @@ def _count(rank, store, epoch, case, data):
     } if rank == 0 else {}  # fmt: skip
     others = storages(living())
     world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity)
-    target = TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity, precision)
+    target = TargetShards.first(
+        MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity, precision
+    )
     build = StageBuild(
         model=MODEL,
         spec=spec,

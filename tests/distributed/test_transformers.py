@@ -151,6 +151,7 @@ def differences(rank, store, epoch, folder, kind, plan):
 
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import shard
+    from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
@@ -168,7 +169,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     seat = RankMap.of(plan).seats[rank]
     world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
     weights = open_weights(folder / kind, model, family)
-    target = TargetShards.first(model, seat, weights.first_rows, activity)
+    target = TargetShards.first(model, seat, FirstWeights(weights.first_rows).fill, activity)
     build = StageBuild(
         model=model,
         spec=spec,

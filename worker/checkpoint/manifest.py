@@ -64,7 +64,7 @@ class Manifest(Frozen):
     version: int = VERSION
     step: int
     updates: int
-    loss_scale: float
+    loss_scale: int
     good_steps: int
     training: dict[str, Any]
     data_digest: str

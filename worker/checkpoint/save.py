@@ -103,12 +103,12 @@ def commit(
             raise InvalidManifest(
                 f"the parts do not cover {name} of {lacking} once", code="damaged"
             )
-    manifest = about.model_copy(update={"files": files, "boxes": tuple(boxes)})
-    if not vault.commit(attempt.manifest, manifest.to_bytes()):
+    content = about.model_copy(update={"files": files, "boxes": tuple(boxes)}).to_bytes()
+    if not vault.commit(attempt.manifest, content):
         return None
-    if Manifest.from_bytes(vault.read(attempt.manifest)) != manifest:
+    if vault.read(attempt.manifest) != content:
         raise InvalidManifest("the store gives back another manifest", code="damaged")
-    return manifest
+    return Manifest.from_bytes(content)
 
 
 def key_of(box: Piece, part: str) -> str:

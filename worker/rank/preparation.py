@@ -7,29 +7,25 @@ of the running world is touched; if it fails, only the preparation is lost.
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 import traceback
-from pathlib import Path
 from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
-from worker.contract import Directive, TrainingSpec
+from worker.checkpoint.start_source import start_source
+from worker.contract import Directive
 from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
-from worker.engine.seam import Engine, StageBuild
+from worker.engine.seam import Engine, Progress, StageBuild
 from worker.errors import NoRoom
-from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState
 from worker.rank.memory import note_memory
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import Move, plan_move
 from worker.rank.services import Services
-from worker.rank.shards import FirstRows, TargetShards
-from worker.weights.hugging_face.reading import open_weights
-from worker.weights.hugging_face.tensors import family_of
+from worker.rank.shards import TargetShards
 from worker.world.world import World
 
 LOG = logging.getLogger(__name__)
@@ -51,6 +47,7 @@ class Prepared(NamedTuple):
     Attributes:
         connections: of the transport, to be cut when the change is called off within the move.
         successor: None on a rank that leaves.
+        start: of a start, where the state of this rank's source stands; else None.
     """
 
     move: Move
@@ -58,6 +55,7 @@ class Prepared(NamedTuple):
     transport: Transport
     connections: frozenset[int]
     successor: Successor | None
+    start: Progress | None = None
 
     @property
     def boundary(self) -> str:
@@ -195,7 +193,7 @@ class Preparation:
             )
             own = connections() - before
             services.activity.advance()
-            successor = self._succeed(model, move, store, held, services)
+            successor, start = self._succeed(model, move, store, held, services)
         except BaseException as error:
             if move.seat is not None:
                 precision = self.directive.training.precision
@@ -203,7 +201,7 @@ class Preparation:
             self._cut()  # the peers are not to wait for this rank
             store.close()
             raise
-        return Prepared(move, store, transport, own, successor)
+        return Prepared(move, store, transport, own, successor, start)
 
     def _succeed(
         self,
@@ -212,18 +210,20 @@ class Preparation:
         store: StoreClient,
         held: HeldState,
         services: Services,
-    ) -> Successor | None:
+    ) -> tuple[Successor | None, Progress | None]:
         seat, spec = move.seat, self.directive.training
         if seat is None:
-            return None
+            return None, None
+        start = None
         services.on_phase("form")
         world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
         services.on_phase("build")
         if move.moves_state:
             target = TargetShards.of(model, seat, held, services.activity, spec.precision)
         else:
-            rows = _first_rows(model, spec)
-            target = TargetShards.first(model, seat, rows, services.activity, spec.precision)
+            source = start_source(model, self.directive)
+            start = source.progress
+            target = TargetShards.first(model, seat, source.fill, services.activity, spec.precision)
         build = StageBuild(
             model=model,
             spec=spec,
@@ -234,7 +234,7 @@ class Preparation:
             buffers=target.buffers,
             activity=services.activity,
         )
-        return Successor(world, target, services.build_engine(build))
+        return Successor(world, target, services.build_engine(build)), start
 
 
 def _without_frames(error: Exception) -> Exception:
@@ -246,10 +246,3 @@ def _without_frames(error: Exception) -> Exception:
     traceback.clear_frames(error.__traceback__)
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
-
-
-def _first_rows(model: ModelShape, spec: TrainingSpec) -> FirstRows:
-    """Where the first weights come from: a folder, or the seed."""
-    if spec.weights is None:
-        return functools.partial(initial_rows, spec.seed)
-    return open_weights(Path(spec.weights), model, family_of(spec.config or {})).first_rows

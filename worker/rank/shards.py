@@ -24,8 +24,8 @@ from worker.rank.held_state import HeldState, view
 from worker.training_settings import Precision
 
 PARTS = 3  # weight, exp_avg, exp_avg_sq
-# Rows [start, stop) of a tensor's first weight, fp32, a tensor of its own.
-FirstRows = Callable[[Tensor, int, int], torch.Tensor]
+# Writes the parts of a box of a tensor, which are zero, into the tensors given.
+Fill = Callable[[Tensor, Piece, Parts], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,15 +91,15 @@ class TargetShards:
     def first(
         model: ModelShape,
         seat: Seat,
-        rows: FirstRows,
+        fill: Fill,
         activity: Activity,
         precision: Precision = "fp32",
     ) -> TargetShards:
-        """The state that a job starts with: the first weights, moments of zero."""
+        """The state that a job starts with: every shard as its source fills it."""
         target = TargetShards.of(model, seat, HeldState(model), activity, precision)
         for tensor in held_tensors(model, seat.layers):
             box = shard(tensor, seat)
-            target.shards[tensor.name][0].copy_(rows(tensor, box.start, box.stop))
+            fill(tensor, box, target.shards[tensor.name])
             activity.advance()
         target.fill()
         return target

@@ -100,7 +100,7 @@ class Switch:
     def _drain(self) -> None:
         """All holders must stand at one boundary; who holds nothing learns where."""
         self._begin("drain")
-        mine, resume = self.progress, self.prepared.move.directive.resume
+        mine, resume = self.progress or self.prepared.start, self.prepared.move.directive.resume
         known = mine.agreed if mine else None
         low, high = bounds(self.prepared.transport, known or [NEVER] * 4, known or [-1] * 4)
         self.agreed = Progress.of_start(self.prepared.move.directive.training)

@@ -24,6 +24,7 @@ from tests.unit.worker.changes import (
     shards_of,
     whole_state,
 )
+from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.engine.seam import Progress
 from worker.model.initial_weights import initial_rows
@@ -151,7 +152,7 @@ def members_of(
                 TargetShards.of(MODEL, move.seat, held, services.activity)
                 if move.moves_state
                 else TargetShards.first(
-                    MODEL, move.seat, partial(initial_rows, 1), services.activity
+                    MODEL, move.seat, FirstWeights(partial(initial_rows, 1)).fill, services.activity
                 )
             )
             successor = Successor(None, target, None)

@@ -22,7 +22,7 @@ def manifest(**changes):
     known = {
         "step": 40,
         "updates": 39,
-        "loss_scale": 65536.0,
+        "loss_scale": 65536,
         "good_steps": 7,
         "training": {"model": "tiny-llama", "globalBatch": 20},
         "data_digest": "d",

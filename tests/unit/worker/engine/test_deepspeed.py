@@ -94,6 +94,7 @@ class Bench:
         import torch
 
         from planner.plans.ranks import RankMap
+        from worker.checkpoint.start_source import FirstWeights
         from worker.control.activity import Activity
         from worker.data.dataset import Dataset
         from worker.data.making.prepare import prepare
@@ -116,7 +117,10 @@ class Bench:
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
         self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
         self.target = TargetShards.first(
-            MODEL, self.seat, partial(initial_rows, self.spec.seed), self.activity
+            MODEL,
+            self.seat,
+            FirstWeights(partial(initial_rows, self.spec.seed)).fill,
+            self.activity,
         )
         self.shards = self.target.shards
 

@@ -124,7 +124,8 @@ def prepare(services, slot=1, pod="tiny-a-0", directive=DIRECTIVE):
 def test_once_all_have_met_there_is_all_that_a_switch_needs():
     services = InMemory()
     found = ended(prepare(services))
-    move, store, transport, own, successor = found.result
+    move, store, transport, own, successor, start = found.result
+    assert start is None  # the state moves
     assert (move.transport_rank, store, transport.rank) == (1, services.store, 1)
     assert own == frozenset()
     assert (successor.world, successor.engine) == (services.world, services.engine)
@@ -143,7 +144,7 @@ def test_once_all_have_met_there_is_all_that_a_switch_needs():
 
 def test_the_engine_is_built_on_the_home_of_the_seat():
     services = InMemory()
-    *_, successor = ended(prepare(services, slot=0)).result
+    *_, successor, _ = ended(prepare(services, slot=0)).result
     (build,) = services.builds
     assert (build.seat, build.plan, build.world) == (RankMap.of(NEW).seats[0], NEW, services.world)
     assert build.shards is successor.target.shards
@@ -153,7 +154,7 @@ def test_the_engine_is_built_on_the_home_of_the_seat():
 
 def test_at_the_start_of_a_job_the_state_is_that_of_its_seed():
     services = InMemory()
-    *_, successor = ended(prepare(services, directive=change(None, NEW))).result
+    *_, successor, _ = ended(prepare(services, directive=change(None, NEW))).result
     weight, *moments = successor.target.shards["2.q"]
     assert torch.equal(weight, initial_rows(1, find_tensor(MODEL, "2.q"), 0, 16))
     assert not any(moment.any() for moment in moments)

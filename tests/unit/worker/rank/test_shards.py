@@ -15,6 +15,7 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
+from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.model.initial_weights import initial_rows
 from worker.rank.held_state import HeldState, find_tensor
@@ -89,7 +90,9 @@ def resident(tensor):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_first_state_is_the_initial_weights_whatever_the_cut(shape):
     for seat in RankMap.of(plan(shape)).seats:
-        target = TargetShards.first(MODEL, seat, partial(initial_rows, 3), Activity())
+        target = TargetShards.first(
+            MODEL, seat, FirstWeights(partial(initial_rows, 3)).fill, Activity()
+        )
         for name, (weight, *moments) in target.shards.items():
             tensor = find_tensor(MODEL, name)
             box, whole = shard(tensor, seat), initial_rows(3, tensor, 0, tensor.rows)
@@ -116,7 +119,9 @@ def test_each_tensor_is_progress():
     seat = RankMap.of(plan("1x2")).seats[0]
     for make in (
         lambda activity: TargetShards.of(MODEL, seat, HeldState(MODEL), activity),
-        lambda activity: TargetShards.first(MODEL, seat, partial(initial_rows, 1), activity),
+        lambda activity: TargetShards.first(
+            MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity
+        ),
     ):
         activity = Activity()
         shards = make(activity).shards

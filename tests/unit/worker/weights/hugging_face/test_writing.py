@@ -12,6 +12,7 @@ from tests import hugging_face
 from tests.unit.worker.changes import SPEC, plan
 from tests.unit.worker.weights.hugging_face.golden import KINDS
 from tests.unit.worker.weights.together import end
+from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.rank.shards import TargetShards
 from worker.weights.hugging_face.families import FAMILIES
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow  # imports transformers
 def first_weights(model, folder, seat, kind):
     """What a rank starts with."""
     rows = open_weights(folder, model, FAMILIES[kind]).first_rows
-    shards = TargetShards.first(model, seat, rows, Activity()).shards
+    shards = TargetShards.first(model, seat, FirstWeights(rows).fill, Activity()).shards
     return {name: parts[0] for name, parts in shards.items()}
 
 
