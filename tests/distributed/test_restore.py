@@ -7,7 +7,7 @@ import pytest
 from tests.distributed.exactness import cases, judged, ranks_find
 from tests.unit.worker.data.lines import prepared_lines
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(700)]  # forks ranks
 SAMPLE = (5, 7, 6)  # seed, jobs, steps: each family once, the checkpoint after half of the steps
 LIMIT_S = 600.0
 
