@@ -166,6 +166,9 @@ def test_a_commit_waits_for_every_part_and_takes_no_foreign_one():
         save_part(vault, FIRST, rank, MODEL, pieces[rank], held.read)
     with pytest.raises(NotYet):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))
+    vault.objects[FIRST.name("part-0.json")] = b'{"rank": 0'
+    with pytest.raises(InvalidManifest):
+        commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))
     save_part(vault, FIRST, 0, MODEL, pieces[0][1:], held.read)  # a box is missing
     with pytest.raises(InvalidManifest):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10))

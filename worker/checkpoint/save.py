@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from pydantic import ValidationError
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
@@ -92,7 +93,7 @@ def commit(
     files: dict[str, int] = {}
     boxes: list[SavedBox] = []
     for rank in range(ranks):
-        part = RankPart.model_validate_json(vault.read(attempt.name(_record(rank))))
+        part = _part(vault.read(attempt.name(_record(rank))), rank)
         for file, size in part.files.items():
             vault.read(attempt.name(file), size - 1, size)
         files |= part.files
@@ -114,6 +115,16 @@ def commit(
 def key_of(box: Piece, part: str) -> str:
     """The name of a part of a tensor in a file."""
     return box.tensor if part == "weight" else f"{box.tensor}/{part}"
+
+
+def _part(content: bytes, rank: int) -> RankPart:
+    try:
+        return RankPart.model_validate_json(content)
+    except ValidationError as error:
+        raise InvalidManifest(
+            f"the record of rank {rank} has {error.error_count()} fields of another form",
+            code="damaged",
+        ) from None
 
 
 def _record(rank: int) -> str:

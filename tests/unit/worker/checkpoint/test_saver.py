@@ -1,0 +1,159 @@
+"""checkpoint/saver.py: training waits for a copy, never for the store."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from planner.model.tensors import model_tensors
+from planner.plans.pieces import Piece
+from tests.builders import MOE, tiled
+from tests.checkpoints import State, about
+from tests.fakes.vault import MemoryVault
+from worker.checkpoint.attempts import complete
+from worker.checkpoint.boxes import written
+from worker.checkpoint.load import Checkpoint, newest
+from worker.checkpoint.saver import Saver
+from worker.checkpoint.vault import VaultFailed
+
+PLAN = tiled("2x3")
+LIMIT_S = 30.0
+
+
+def savers(vault, keep_last=2, epoch=1):
+    pieces = written(MOE, PLAN)
+    return [
+        Saver(
+            vault=vault,
+            model=MOE,
+            epoch=epoch,
+            rank=rank,
+            ranks=len(pieces),
+            pieces=mine,
+            keep_last=keep_last,
+        )
+        for rank, mine in pieces.items()
+    ]
+
+
+def outcomes(saver):
+    assert saver.wait(LIMIT_S)
+    return [(record.step, record.outcome) for record in saver.take_records()]
+
+
+class Held:
+    """A vault whose puts wait until they are let go."""
+
+    def __init__(self):
+        self.free = threading.Event()
+
+    def __call__(self, operation, name):
+        if operation == "put":
+            assert self.free.wait(LIMIT_S)
+
+
+def test_what_is_saved_is_the_state_of_the_boundary_though_training_goes_on():
+    vault, held = MemoryVault(), State(MOE, 10)
+    hold = vault.fails = Held()
+    both = savers(vault)
+    for saver in both:
+        assert saver.begin(about(MOE, 10), held.read)
+    for parts in held.parts.values():
+        for part in parts:
+            part.add_(1.0)  # the next update
+    hold.free.set()
+    assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
+    found, truth = newest(vault), State(MOE, 10)
+    checkpoint = Checkpoint(vault, found.attempt, found.manifest, MOE)
+    for tensor in model_tensors(MOE):
+        box = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
+        assert all(a.equal(b) for a, b in zip(checkpoint.read(box), truth.read(box), strict=True))
+
+
+def test_a_boundary_does_not_wait_for_a_store_that_is_stalled():
+    vault, held = MemoryVault(), State(MOE, 10)
+    hold = vault.fails = Held()
+    saver = savers(vault)[0]
+    began_s = time.monotonic()
+    assert saver.begin(about(MOE, 10), held.read)
+    assert not saver.begin(about(MOE, 20), held.read)
+    assert time.monotonic() - began_s < 5
+    assert [(r.step, r.outcome) for r in saver.take_records()] == [(20, "late")]
+    saver.give_up()
+    hold.free.set()
+    assert outcomes(saver) == [(10, "given up")]
+    assert complete(vault.names()) == ()
+
+
+def test_a_store_that_fails_ends_the_save_and_the_next_one_may_succeed():
+    vault, held = MemoryVault(), State(MOE, 10)
+
+    def full(operation, name):
+        if operation == "chunk":
+            raise VaultFailed("the store is full", "full")
+
+    vault.fails = full
+    both = savers(vault)
+    for saver in both:
+        saver.begin(about(MOE, 10), held.read)
+    (record,) = _ended(both[0])
+    assert (record.outcome, record.error) == ("failed", "the store is full")
+    assert outcomes(both[1]) == [(10, "failed")]
+    vault.fails = lambda *_: None
+    for saver in both:
+        assert saver.begin(about(MOE, 20), held.read)
+    assert [outcomes(saver) for saver in both] == [[(20, "saved")]] * 2
+
+
+def _ended(saver):
+    assert saver.wait(LIMIT_S)
+    return saver.take_records()
+
+
+def test_a_save_that_waits_for_a_lost_rank_gives_way_to_the_next_one():
+    vault, held = MemoryVault(), State(MOE, 10)
+    first, other = savers(vault)
+    first.begin(about(MOE, 10), held.read)  # the other rank never saves this step
+    until_s = time.monotonic() + LIMIT_S
+    while "step-10.e1/part-0.json" not in vault.names() and time.monotonic() < until_s:
+        time.sleep(0.01)
+    while not first.begin(about(MOE, 20), held.read):
+        time.sleep(0.01)
+    other.begin(about(MOE, 20), held.read)
+    assert outcomes(other) == [(20, "saved")]
+    assert first.wait(LIMIT_S)
+    assert newest(vault).attempt.step == 20
+
+
+def test_old_checkpoints_go_once_a_new_one_is_whole():
+    vault, held = MemoryVault(), State(MOE, 10)
+    both = savers(vault, keep_last=2)
+    for step in (10, 20, 30):
+        for saver in both:
+            saver.begin(about(MOE, step), held.read)
+        assert all(saver.wait(LIMIT_S) for saver in both)
+    assert [attempt.step for attempt in complete(vault.names())] == [30, 20]
+    assert not [name for name in vault.names() if name.startswith("step-10.")]
+
+
+def test_a_record_has_the_bytes_and_the_time_that_training_waited():
+    vault, held = MemoryVault(), State(MOE, 10)
+    both = savers(vault)
+    for saver in both:
+        saver.begin(about(MOE, 10), held.read)
+    records = [record for saver in both for record in _ended(saver)]
+    assert sum(r.num_bytes for r in records) == sum(
+        len(content) for name, content in vault.objects.items() if name.endswith(".safetensors")
+    )
+    assert all(0 <= record.copy_s <= record.seconds for record in records)
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_saver_without_a_save_has_nothing_to_wait_for(calls):
+    saver = savers(MemoryVault())[0]
+    for _ in range(calls):
+        saver.give_up()
+    assert saver.wait(0)
+    assert saver.take_records() == ()

@@ -1,0 +1,216 @@
+"""Save checkpoints beside the training: copy at a boundary, write in a thread.
+
+An update waits for the copy alone, never for a store.  A store that is slow makes a save late, one
+that fails ends it; both are said, and the next boundary tries anew.
+Invariants: one save of a rank is written at a time; a save that is given up has no manifest.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from planner.model.shape import ModelShape
+from planner.plans.pieces import Piece
+from worker.checkpoint.attempts import Attempt, outdated
+from worker.checkpoint.boxes import blocks
+from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.save import NotYet, Read, commit, save_part
+from worker.checkpoint.vault import Vault
+from worker.engine.seam import Parts
+
+LOG = logging.getLogger(__name__)
+LOOK_AGAIN_S = 0.1  # for the parts of other ranks
+Go = Callable[[], bool]
+Outcome = Literal["saved", "failed", "given up", "late"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveRecord:
+    """One save of one rank.
+
+    Attributes:
+        epoch: of the ranks that saved.
+        step: completed steps of the state.
+        outcome: `saved` is this rank's part, and on the rank that commits the whole checkpoint.
+        copy_s: that training waited.
+        seconds: from the boundary to the end.
+        num_bytes: written.
+        error: why it failed; None: it did not.
+    """
+
+    epoch: int
+    step: int
+    outcome: Outcome
+    copy_s: float = 0.0
+    seconds: float = 0.0
+    num_bytes: int = 0
+    error: str | None = None
+
+
+class Saver:
+    """The saves of one rank in one epoch.
+
+    Args:
+        vault: that holds the checkpoints.
+        model: whose state it is.
+        epoch: of the ranks.
+        rank: of this process; rank 0 commits and removes old checkpoints.
+        ranks: that save a part each.
+        pieces: that this rank writes.
+        keep_last: complete checkpoints that stay.
+    """
+
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        model: ModelShape,
+        epoch: int,
+        rank: int,
+        ranks: int,
+        pieces: Sequence[Piece],
+        keep_last: int,
+    ) -> None:
+        self._vault, self._model, self._epoch = vault, model, epoch
+        self._rank, self._ranks, self._keep_last = rank, ranks, keep_last
+        self._pieces = tuple(pieces)
+        self._lock = threading.Lock()
+        self._records: list[SaveRecord] = []
+        self._save: _Save | None = None
+
+    def begin(self, about: Manifest, read: Read) -> bool:
+        """Copy the state at this boundary and save it; False: the save before is still written.
+
+        A save that only waits for parts of other ranks is given up for the new one.
+
+        Args:
+            about: the manifest but for files and boxes.
+            read: gives the parts of a box, which training changes after this call.
+        """
+        before = self._save
+        if before is not None and before.is_running:
+            if before.is_writing:
+                self._note(SaveRecord(epoch=self._epoch, step=about.step, outcome="late"))
+                return False
+            before.give_up()
+        began_s = time.monotonic()
+        copies = {
+            box: tuple(_copied(part) for part in read(box))
+            for of_file in blocks(self._pieces)
+            for box in of_file
+        }
+        self._save = _Save(self, about, copies, began_s, time.monotonic() - began_s)
+        return True
+
+    def take_records(self) -> tuple[SaveRecord, ...]:
+        """Saves that have ended since the last call."""
+        with self._lock:
+            found, self._records = tuple(self._records), []
+        return found
+
+    def give_up(self) -> None:
+        """End the save under way without a manifest; nobody waits for the store."""
+        if self._save is not None:
+            self._save.give_up()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the save under way; False: it has not ended by then."""
+        return self._save is None or self._save.wait(seconds)
+
+    def _note(self, record: SaveRecord) -> None:
+        with self._lock:
+            self._records.append(record)
+
+    def _write(self, about: Manifest, read: Read, wrote: Callable[[], None], go_on: Go) -> int:
+        """Both phases; the bytes of this rank."""
+        attempt = Attempt(self._epoch, about.step)
+        part = save_part(self._vault, attempt, self._rank, self._model, self._pieces, read)
+        wrote()
+        while self._rank == 0 and go_on():
+            try:
+                commit(self._vault, attempt, self._ranks, self._model, about)
+            except NotYet:
+                time.sleep(LOOK_AGAIN_S)
+                continue
+            for name in outdated(self._vault.names(), self._keep_last):
+                self._vault.remove(name)
+            break
+        return sum(part.files.values())
+
+
+class _Save:
+    """One save in a thread of its own."""
+
+    def __init__(
+        self,
+        saver: Saver,
+        about: Manifest,
+        copies: dict[Piece, Parts],
+        began_s: float,
+        copy_s: float,
+    ) -> None:
+        self.is_writing = True
+        self._saver, self._about, self._copies = saver, about, copies
+        self._began_s, self._copy_s = began_s, copy_s
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def give_up(self) -> None:
+        self._given_up.set()
+
+    def wait(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _read(self, box: Piece) -> Parts:
+        if self._given_up.is_set():
+            raise _GivenUp
+        return self._copies.pop(box)  # its memory is free once it is written
+
+    def _wrote(self) -> None:
+        self.is_writing = False
+
+    def _run(self) -> None:
+        outcome: Outcome = "saved"
+        error, num_bytes = None, 0
+        try:
+            num_bytes = self._saver._write(
+                self._about, self._read, self._wrote, lambda: not self._given_up.is_set()
+            )
+            outcome = "given up" if self._given_up.is_set() else "saved"
+        except _GivenUp:
+            outcome = "given up"
+        except Exception as failure:  # whatever it is, training goes on
+            outcome, error = "failed", str(failure) or type(failure).__name__
+            LOG.warning("checkpoint of step %d is not saved: %s", self._about.step, failure)
+        self._saver._note(
+            SaveRecord(
+                epoch=self._saver._epoch,
+                step=self._about.step,
+                outcome=outcome,
+                copy_s=self._copy_s,
+                seconds=time.monotonic() - self._began_s,
+                num_bytes=num_bytes,
+                error=error,
+            )
+        )
+
+
+def _copied(part: torch.Tensor) -> torch.Tensor:
+    return part.detach().clone(memory_format=torch.contiguous_format)
+
+
+class _GivenUp(Exception):
+    """The save ends early; nothing is wrong."""
