@@ -124,6 +124,7 @@ def members_of(
     progress=AT_7,
     state=None,
     verify="Full",
+    starts=None,
 ):
     """Every member of a change, over transports in memory.
 
@@ -133,6 +134,7 @@ def members_of(
         progress: of the state, or {member: progress} where they differ.
         state: {member: state} where it is not the one that all hold.
         verify: all of the state, or only what moved.
+        starts: {member: progress of its source} at a start.
     """
     training = directive.training.model_copy(update={"verify": verify})
     directive = directive.model_copy(update={"training": training})
@@ -157,7 +159,8 @@ def members_of(
             )
             successor = Successor(None, target, None)
         store = stores[i] if stores else shared
-        prepared = Prepared(move, store, transport, frozenset(), successor)
+        start = (starts or {}).get(i)
+        prepared = Prepared(move, store, transport, frozenset(), successor, start)
         mine = progress.get(i, AT_7) if isinstance(progress, dict) else progress
         switch = Switch(
             model=MODEL, prepared=prepared, services=services, progress=mine if shards else None

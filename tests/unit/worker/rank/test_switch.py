@@ -129,6 +129,17 @@ def test_at_the_start_of_a_job_there_is_only_a_vote():
     assert {member.switch.agreed.step for member in members} == {0}
 
 
+def test_a_start_goes_on_where_the_sources_of_all_ranks_stand():
+    members = members_of(change(None, NEW), starts=dict.fromkeys(range(3), AT_7))
+    assert run(members) == ["commit"] * len(members)
+    assert [member.switch.agreed for member in members] == [AT_7] * len(members)
+
+
+def test_ranks_whose_sources_stand_at_different_steps_do_not_start():
+    members = members_of(change(None, NEW), starts={0: AT_7, 1: Progress(step=8, updates=6)})
+    assert all(isinstance(error, TransferFailed) for error in run(members))
+
+
 def test_who_joins_learns_how_far_the_state_is():
     members = members_of(change(OLD, NEW))
     assert [member.switch.progress for member in members] == [AT_7, None, None]
