@@ -67,7 +67,7 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     from worker.engine.seam import StageBuild
     from worker.model.initial_weights import initial_rows
     from worker.rank.process import GlooServices
-    from worker.rank.shards import TargetShards
+    from worker.state.shards import TargetShards
 
     warm_up()
     os.environ["LOCAL_RANK"] = "0"

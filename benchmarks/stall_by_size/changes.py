@@ -20,9 +20,9 @@ from planner.plans.ranks import RankMap
 from tests.distributed.pods import Pods, place, template
 from worker.contract import LAPS, Directive, SwitchRecord, TrainingSpec
 from worker.engine.seam import Buffers
-from worker.rank.held_state import HeldState
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
+from worker.state.held_state import HeldState
 
 NODE = "a"
 BATCH = 4

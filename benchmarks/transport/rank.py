@@ -29,8 +29,8 @@ from planner.model.shape import ModelShape
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
-from worker.rank.held_state import HeldState, find_tensor
-from worker.rank.shards import TargetShards
+from worker.state.held_state import HeldState, find_tensor
+from worker.state.shards import TargetShards
 
 TRIES = 3
 CHUNK_BYTES = 16_000_000

@@ -175,12 +175,12 @@ def _trained(
     from tests.distributed.restored import restored, save
     from worker.checkpoint.start_source import start_source
     from worker.engine.seam import Progress
-    from worker.rank.held_state import HeldState
     from worker.rank.move import plan_move
     from worker.rank.preparation import Prepared, Successor
     from worker.rank.process import GlooServices
-    from worker.rank.shards import TargetShards
     from worker.rank.switch import Switch
+    from worker.state.held_state import HeldState
+    from worker.state.shards import TargetShards
 
     services = GlooServices(emulate=False, store_key="")
     held, progress = HeldState(case.model), None
@@ -255,7 +255,7 @@ def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import held_pieces, shard
     from planner.plans.regions import common_refinement
-    from worker.rank.held_state import view
+    from worker.state.held_state import view
 
     cuts, found = common_refinement([plan]), {}
     for tensor in held_tensors(case.model, target.seat.layers):

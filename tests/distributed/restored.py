@@ -14,7 +14,7 @@ from worker.checkpoint.load import Newest, newest
 from worker.checkpoint.manifest import Manifest, digest_of
 from worker.checkpoint.save import NotYet, commit, save_part
 from worker.contract import Directive, Restore
-from worker.rank.held_state import HeldState
+from worker.state.held_state import HeldState
 
 POLL_S = 0.05
 LIMIT_S = 120.0

@@ -110,7 +110,7 @@ def _count(rank, store, epoch, case, data):
     from worker.model.initial_weights import initial_rows
     from worker.profile.bench import Bench
     from worker.profile.layers import measure_layer
-    from worker.rank.shards import TargetShards
+    from worker.state.shards import TargetShards
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 

@@ -157,7 +157,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import StageBuild
     from worker.model.model import Head
-    from worker.rank.shards import TargetShards
+    from worker.state.shards import TargetShards
     from worker.weights.hugging_face.reading import open_weights
     from worker.weights.hugging_face.tensors import family_of
     from worker.world.pace import RealPace

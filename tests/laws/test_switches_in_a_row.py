@@ -20,11 +20,11 @@ from tests.fakes.transport import Board
 from tests.laws.changes import cut, whole_state
 from tests.unit.worker.changes import change, pod_of
 from tests.unit.worker.switches import AT_7, Watched
-from worker.rank.held_state import HeldState
 from worker.rank.move import plan_move
 from worker.rank.preparation import Prepared, Successor
-from worker.rank.shards import TargetShards
 from worker.rank.switch import Switch
+from worker.state.held_state import HeldState
+from worker.state.shards import TargetShards
 
 
 def first_homes(plan, state):

@@ -10,9 +10,9 @@ import threading
 from planner.model.shape import ModelShape
 from worker.contract import Directive
 from worker.control.connections import cut
-from worker.rank.held_state import HeldState
 from worker.rank.preparation import Preparation, Prepared
 from worker.rank.services import Services
+from worker.state.held_state import HeldState
 
 
 class Change:

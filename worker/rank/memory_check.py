@@ -9,9 +9,9 @@ Source: docs/decisions/0014.
 from __future__ import annotations
 
 from planner.model.shape import ModelShape
-from worker.rank.held_state import HeldState
 from worker.rank.move import Move
-from worker.rank.shards import bytes_to_make
+from worker.state.held_state import HeldState
+from worker.state.shards import bytes_to_make
 from worker.training_settings import Precision
 
 

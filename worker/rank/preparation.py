@@ -20,12 +20,12 @@ from worker.control.connections import connections, cut
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, Progress, StageBuild
 from worker.errors import NoRoom
-from worker.rank.held_state import HeldState
 from worker.rank.memory import note_memory
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import Move, plan_move
 from worker.rank.services import Services
-from worker.rank.shards import TargetShards
+from worker.state.held_state import HeldState
+from worker.state.shards import TargetShards
 from worker.world.world import World
 
 LOG = logging.getLogger(__name__)

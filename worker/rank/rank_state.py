@@ -13,9 +13,9 @@ from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
 from worker.contract import TrainingSpec
 from worker.engine.seam import Buffers, Engine, Parts, Progress
-from worker.rank.held_state import HeldState
 from worker.rank.memory import note_memory
 from worker.rank.preparation import Prepared
+from worker.state.held_state import HeldState
 
 
 @dataclass(frozen=True, slots=True)

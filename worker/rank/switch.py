@@ -20,11 +20,11 @@ from migration.slices import Slice
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from worker.engine.seam import Parts, Progress
-from worker.rank.held_state import HeldState, all_pieces, find_tensor
 from worker.rank.preparation import Prepared
 from worker.rank.services import Services
-from worker.rank.shards import TargetShards
 from worker.rank.vote import Outcome, Vote
+from worker.state.held_state import HeldState, all_pieces, find_tensor
+from worker.state.shards import TargetShards
 
 VOTE_POLL_S = 0.001
 NEVER = 1 << 62  # of a minimum, by a rank that has nothing to say

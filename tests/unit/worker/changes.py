@@ -12,7 +12,7 @@ from planner.plans.pieces import Piece
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap, Seat
 from worker.contract import Directive, Member, Resume, TrainingSpec
-from worker.rank.held_state import HeldState
+from worker.state.held_state import HeldState
 
 MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
 SPEC = TrainingSpec(model="small", data="text", global_batch=4, sequence_length=8, steps=10)

@@ -28,11 +28,11 @@ from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.engine.seam import Progress
 from worker.model.initial_weights import initial_rows
-from worker.rank.held_state import HeldState, find_tensor
 from worker.rank.move import plan_move
 from worker.rank.preparation import Prepared, Successor
-from worker.rank.shards import TargetShards
 from worker.rank.switch import Switch, Undecided
+from worker.state.held_state import HeldState, find_tensor
+from worker.state.shards import TargetShards
 
 OLD, NEW = plan("1x2"), plan("2x1+1x1")
 PARTS = ("drain", "transfer", "verify", "vote")

@@ -99,7 +99,7 @@ class Bench:
         from worker.data.dataset import Dataset
         from worker.data.making.prepare import prepare
         from worker.model.initial_weights import initial_rows
-        from worker.rank.shards import TargetShards
+        from worker.state.shards import TargetShards
         from worker.world.world import World, rank_sets
 
         torch.set_num_threads(1)

@@ -19,7 +19,7 @@ from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.engine import gradient_sync
 from worker.engine.gradient_sync import GradientSync, step_norm
-from worker.rank.held_state import all_pieces
+from worker.state.held_state import all_pieces
 from worker.world.world import World, rank_sets
 
 UNEQUAL = plan("2x1+1x1", "1x2")

@@ -9,9 +9,9 @@ import pytest
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan
 from worker.control.activity import Activity
-from worker.rank.held_state import HeldState
 from worker.rank.memory import note_memory, planned_state_bytes
-from worker.rank.shards import TargetShards
+from worker.state.held_state import HeldState
+from worker.state.shards import TargetShards
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

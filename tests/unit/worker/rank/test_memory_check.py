@@ -13,10 +13,10 @@ from worker.contract import Resume
 from worker.control.activity import Activity
 from worker.engine.seam import Buffers
 from worker.error_kinds import describe_error
-from worker.rank.held_state import HeldState
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
-from worker.rank.shards import TargetShards, bytes_to_make
+from worker.state.held_state import HeldState
+from worker.state.shards import TargetShards, bytes_to_make
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])

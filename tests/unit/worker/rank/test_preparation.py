@@ -22,8 +22,8 @@ from worker.control.activity import Activity
 from worker.control.connections import connections
 from worker.control.store_client import StoreClient
 from worker.model.initial_weights import initial_rows
-from worker.rank.held_state import HeldState, find_tensor
 from worker.rank.preparation import Preparation
+from worker.state.held_state import HeldState, find_tensor
 from worker.world.world import World, rank_sets
 
 OLD, NEW = plan("1x2"), plan("1x1+1x1")

@@ -9,8 +9,8 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.engine.seam import Progress
-from worker.rank.held_state import all_pieces
 from worker.rank.rank_state import Layout, RankState
+from worker.state.held_state import all_pieces
 
 OLD, NEW = plan("1x2"), plan("1x1+1x1")
 AT_8 = Progress(step=8, updates=6)

@@ -31,9 +31,9 @@ from tests.unit.worker.switches import (
 )
 from worker.contract import Resume
 from worker.engine.seam import Progress
-from worker.rank.held_state import find_tensor
 from worker.rank.switch import Undecided
 from worker.rank.vote import Vote
+from worker.state.held_state import find_tensor
 
 
 def test_on_commit_every_rank_holds_its_new_layout_bit_for_bit():

@@ -14,7 +14,7 @@ from tests.unit.worker.weights.hugging_face.golden import KINDS
 from tests.unit.worker.weights.together import end
 from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
-from worker.rank.shards import TargetShards
+from worker.state.shards import TargetShards
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
 

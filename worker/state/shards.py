@@ -20,7 +20,7 @@ from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
 from worker.control.activity import Activity
 from worker.engine.seam import DTYPES, Buffers, Parts
-from worker.rank.held_state import HeldState, view
+from worker.state.held_state import HeldState, view
 from worker.training_settings import Precision
 
 PARTS = 3  # weight, exp_avg, exp_avg_sq

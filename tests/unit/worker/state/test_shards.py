@@ -1,4 +1,4 @@
-"""rank/shards.py: what keeps its cut is adopted as it is; the rest is room, ready to be filled."""
+"""state/shards.py: what keeps its cut is adopted as it is; the rest is room, ready to be filled."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
 from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.model.initial_weights import initial_rows
-from worker.rank.held_state import HeldState, find_tensor
-from worker.rank.shards import TargetShards
+from worker.state.held_state import HeldState, find_tensor
+from worker.state.shards import TargetShards
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])

@@ -1,4 +1,4 @@
-"""rank/held_state.py: state is read by piece, whatever cut it is held in."""
+"""state/held_state.py: state is read by piece, whatever cut it is held in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.plans.regions import Cuts
 from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.model.initial_weights import initial_rows
-from worker.rank.held_state import HeldState, all_pieces, find_tensor, view
+from worker.state.held_state import HeldState, all_pieces, find_tensor, view
 
 
 def seats(tp):
