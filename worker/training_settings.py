@@ -281,6 +281,14 @@ class Training(Section):
         return self
 
 
+class Checkpointing(Frozen):
+    """When and where a job saves checkpoints."""
+
+    path: str = Field(description="folder of the checkpoints, as every pod sees it")
+    every_steps: Count
+    keep_last: Count = Field(default=2, description="complete checkpoints that stay")
+
+
 class TrainingSpec(Training):
     """Task of the ranks, equal in every epoch of a job."""
 
@@ -310,6 +318,9 @@ class TrainingSpec(Training):
     run: str | None = Field(
         default=None,
         description="id of the run in its output folder and measurements; null for none",
+    )
+    checkpoint: Checkpointing | None = Field(
+        default=None, description="when and where checkpoints are saved; null: never"
     )
     verify: Verify = Field(
         default="Moved",

@@ -18,7 +18,15 @@ from pathlib import Path
 
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
-from worker.contract import Directive, Member, RankReport, Report, Resume, TrainingSpec
+from worker.contract import (
+    Directive,
+    Member,
+    RankReport,
+    Report,
+    Restore,
+    Resume,
+    TrainingSpec,
+)
 
 TOKEN = "secret"
 JOB = "tiny"
@@ -168,6 +176,7 @@ class Pods:
         holds: dict[tuple[str, int], int] | None = None,
         layouts: dict[int, Plan] | None = None,
         resume: Resume | None = None,
+        restore: Restore | None = None,
     ) -> Directive:
         address = self.pods[store].report().store
         assert address
@@ -183,6 +192,7 @@ class Pods:
             store=address,
             training=spec,
             resume=resume,
+            restore=restore,
         )
 
     def send(self, directive: Directive, names: Iterable[str] | None = None) -> None:

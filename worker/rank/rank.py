@@ -27,6 +27,7 @@ from worker.rank.change import Change
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
 from worker.rank.rank_state import RankState, layout_of
+from worker.rank.saves import Saves
 from worker.rank.services import Services
 from worker.rank.switch import Switch, Undecided
 from worker.weights.ending import ending
@@ -60,6 +61,7 @@ class Rank:
         self._stopped_s: float | None = None  # end of the last step
         self._halted_s: float | None = None  # when its loss was noticed, until it trains again
         self._saving: Saving | None = None
+        self._saves = Saves()
 
     def run(self) -> None:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
@@ -133,8 +135,7 @@ class Rank:
                 self._fail(EngineFailed(sentence))
                 self._report()
                 return
-        held = self._state.holdings(self._model())
-        self._change.prepare(self._model(), directive, held)
+        self._change.prepare(self._model(), directive, self._state.holdings(self._model()))
 
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
@@ -181,6 +182,7 @@ class Rank:
         self._stopped_s = time.monotonic()
         step, times_s = engine.progress.step - 1, (start_s, self._stopped_s)
         self._messages.step(epoch, step, spec, result, times_s)
+        self._saves.at_boundary(spec, engine.progress, self._state.layout)
         if result.agreed_epoch == FINISH:
             self._spec = spec.model_copy(update={"steps": engine.progress.step})
         elif result.agreed_epoch is not None and engine.progress.step < spec.steps:
@@ -363,15 +365,13 @@ class Rank:
         self._services.on_phase("flip")
         state, successor = self._state, prepared.successor
         times_s = (self._stopped_s, self._halted_s) if state.layout else (None, None)
-        self._halted_s = None
+        self._halted_s = self._divergence = None
         self._change.take()
         self._change.forget()
         self._fail(None)
-        self._divergence = None
         prepared.transport.close()
         prepared.store.close()
-        engine = successor.engine if successor else None
-        old_world = self._world
+        old_world, engine = self._world, successor.engine if successor else None
         old_engine = state.commit(layout_of(prepared), engine, switch.agreed)
         self._world = successor.world if successor else None
         if old_engine is not None:
@@ -389,9 +389,8 @@ class Rank:
             self._halt(error)
             return
         self._record = self._messages.record(switch, times_s, digest)
-        layout = self._state.layout
-        if layout is not None:
-            note(epoch=layout.epoch, rank=layout.seat.rank)
+        note(epoch=prepared.move.directive.epoch, rank=successor.target.seat.rank)
+        self._saves.begin(self._model(), prepared.move)
         self._become("training")
 
     def _model(self) -> ModelShape:
