@@ -15,6 +15,7 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.save import PARTS, commit, save_part
 from worker.checkpoint.vault import Vault
+from worker.state.held_state import view
 
 
 class State:
@@ -32,12 +33,8 @@ class State:
     def read(self, box: Piece) -> tuple[torch.Tensor, ...]:
         """The parts of a box."""
         tensor = self._tensors[box.tensor]
-        found = self.parts[box.tensor]
-        found = tuple(p.narrow(tensor.row_dim, box.start, box.stop - box.start) for p in found)
-        if tensor.experts:
-            experts = box.expert_stop - box.expert_start
-            found = tuple(p.narrow(0, box.expert_start, experts) for p in found)
-        return found
+        whole = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
+        return view(tensor, whole, self.parts[box.tensor], box)
 
 
 @cache

@@ -61,15 +61,6 @@ def numel(tensor: Tensor, box: Piece) -> int:
     return (box.stop - box.start) * (box.expert_stop - box.expert_start) * tensor.row_numel
 
 
-def shape(tensor: Tensor, box: Piece) -> list[int]:
-    """Sizes of a box."""
-    found = list(tensor.shape)
-    found[tensor.row_dim] = box.stop - box.start
-    if tensor.experts:
-        found[0] = box.expert_stop - box.expert_start
-    return found
-
-
 def offsets(tensor: Tensor, box: Piece) -> list[int]:
     """Where a box begins in the whole tensor."""
     found = [0] * len(tensor.shape)

@@ -16,11 +16,13 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt, complete
-from worker.checkpoint.boxes import overlap, shape
+from worker.checkpoint.boxes import overlap
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
 from worker.checkpoint.save import PARTS
 from worker.checkpoint.vault import Vault, VaultFailed
 from worker.engine.seam import Parts
+from worker.state.held_state import view
+from worker.state.shards import box_shape
 
 
 class Refused(NamedTuple):
@@ -91,14 +93,14 @@ class Checkpoint:
         return tuple(self._read(tensor, box, part) for part in PARTS)
 
     def _read(self, tensor: Tensor, box: Piece, part: str) -> torch.Tensor:
-        target = torch.empty(shape(tensor, box))
+        target = torch.empty(box_shape(tensor, box))
         filled = 0
         for saved in self._boxes[box.tensor, part]:
             common = overlap(box, saved.box)
             if common is not None:
                 numbers = self._block(tensor, saved)
-                source = _within(tensor, saved.box, common, numbers)
-                _within(tensor, box, common, target).copy_(source)
+                (source,) = view(tensor, saved.box, (numbers,), common)
+                view(tensor, box, (target,), common)[0].copy_(source)
                 filled += source.numel()
         if filled != target.numel():
             raise InvalidManifest(f"the checkpoint lacks rows of {box.tensor}", code="damaged")
@@ -113,14 +115,4 @@ class Checkpoint:
                 f"{name} has other bytes of {saved.box.tensor} than were saved", code="damaged"
             )
         numbers = torch.frombuffer(bytearray(content), dtype=torch.float32)
-        return numbers.reshape(shape(tensor, saved.box))
-
-
-def _within(tensor: Tensor, box: Piece, inner: Piece, numbers: torch.Tensor) -> torch.Tensor:
-    """The part of a box's numbers that an inner box has; no copy."""
-    rows = inner.stop - inner.start
-    found = numbers.narrow(tensor.row_dim, inner.start - box.start, rows)
-    if not tensor.experts:
-        return found
-    experts = inner.expert_stop - inner.expert_start
-    return found.narrow(0, inner.expert_start - box.expert_start, experts)
+        return numbers.reshape(box_shape(tensor, saved.box))

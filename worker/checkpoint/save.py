@@ -18,10 +18,11 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.boxes import blocks, offsets, shape, untiled
+from worker.checkpoint.boxes import blocks, numel, offsets, untiled
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
 from worker.checkpoint.vault import Vault
 from worker.engine.seam import Parts
+from worker.state.shards import box_shape
 from worker.training_settings import Frozen
 from worker.weights.files import bytes_of, safetensors_header
 
@@ -132,7 +133,7 @@ def _record(rank: int) -> str:
 
 
 def _bytes(tensor: Tensor, box: Piece) -> int:
-    return torch.Size(shape(tensor, box)).numel() * torch.float32.itemsize
+    return numel(tensor, box) * torch.float32.itemsize
 
 
 def _header(tensors: dict[str, Tensor], boxes: Sequence[Piece]) -> bytes:
@@ -140,7 +141,7 @@ def _header(tensors: dict[str, Tensor], boxes: Sequence[Piece]) -> bytes:
     for box in boxes:
         for part in PARTS:
             key = key_of(box, part)
-            described[key] = (shape(tensors[box.tensor], box), torch.float32)
+            described[key] = (box_shape(tensors[box.tensor], box), torch.float32)
             places[key] = {"saved_offsets": offsets(tensors[box.tensor], box)}
     metadata = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
     return safetensors_header(described, metadata)

@@ -133,7 +133,9 @@ class Saver:
         attempt = Attempt(self._epoch, about.step)
         part = save_part(self._vault, attempt, self._rank, self._model, self._pieces, read)
         wrote()
-        while self._rank == 0 and go_on():
+        while self._rank == 0:
+            if not go_on():
+                raise _GivenUp
             try:
                 commit(self._vault, attempt, self._ranks, self._model, about)
             except NotYet:
@@ -189,7 +191,6 @@ class _Save:
             num_bytes = self._saver._write(
                 self._about, self._read, self._wrote, lambda: not self._given_up.is_set()
             )
-            outcome = "given up" if self._given_up.is_set() else "saved"
         except _GivenUp:
             outcome = "given up"
         except Exception as failure:  # whatever it is, training goes on

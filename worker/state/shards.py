@@ -68,11 +68,11 @@ class TargetShards:
             if parts is not None:
                 adopted.add(name)
             else:
-                parts = tuple(_room(_shape(tensor, box)) for _ in range(PARTS))
+                parts = tuple(_room(box_shape(tensor, box)) for _ in range(PARTS))
                 allocated += sum(part.nbytes for part in parts)
             shards[name] = parts
             if beside is None:
-                beside = _weight_of(parts, precision), _room(_shape(tensor, box))
+                beside = _weight_of(parts, precision), _room(box_shape(tensor, box))
                 stale.add(name)
             weights[name], gradients[name] = beside
             activity.advance()
@@ -121,7 +121,7 @@ def bytes_to_make(
     total = 0
     for tensor in held_tensors(model, seat.layers):
         box = shard(tensor, seat)
-        numel = math.prod(_shape(tensor, box))
+        numel = math.prod(box_shape(tensor, box))
         if held.exactly(box) is None:
             total += PARTS * numel * DTYPES["fp32"].itemsize
         if held.beside(box) is None:
@@ -140,7 +140,8 @@ def _weight_of(parts: Parts, precision: Precision) -> torch.Tensor:
     return parts[0] if precision == "fp32" else _room([*parts[0].shape], DTYPES[precision])
 
 
-def _shape(tensor: Tensor, box: Piece) -> list[int]:
+def box_shape(tensor: Tensor, box: Piece) -> list[int]:
+    """Sizes of a box of a tensor."""
     shape = list(tensor.shape)
     shape[tensor.row_dim] = box.stop - box.start
     if tensor.experts:
