@@ -13,6 +13,10 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         their world at once and stand `halted`.  Idempotent.  401 wrong token.
     PUT /v1/finish      train no further step: all ranks stop at the same boundary and write the
                         final weights.  Idempotent; once all agents were told.  401 wrong token.
+    PUT /v1/checkpoints a `Look`: tell in the report which checkpoints the job can go on from.
+                        Idempotent.  401 wrong token.
+    PUT /v1/suspend     save at the next boundary and train no further once the checkpoint is whole;
+                        train on if that fails.  Once all agents were told.  401 wrong token.
     GET /metrics        Prometheus text.
     PUT /v1/end         the job has ended: the pod ends too, with 0 if no rank of it has anything
                         left to train, else with 1.  Idempotent.  401 wrong token.
@@ -52,6 +56,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from worker.checkpoint_records import SAVES_KEPT as SAVES_KEPT
+from worker.checkpoint_records import FoundCheckpoints as FoundCheckpoints
+from worker.checkpoint_records import Look as Look
+from worker.checkpoint_records import Restore as Restore
+from worker.checkpoint_records import SaveRecord as SaveRecord
 from worker.columns import directive_by_row
 from worker.contract_version import CONTRACT
 from worker.step_record import EvaluationRecord as EvaluationRecord  # the contract's, by its name
@@ -68,6 +77,8 @@ RankPhase = Literal[
     "switching",  # between two epochs
     "saving",  # all steps trained; its part of the final weights is not on disk yet
     "halted",  # an error broke its world; it holds state and waits for a directive
+    "suspending",  # stands at a boundary until its part of a checkpoint is saved, or is not
+    "suspended",  # its part of a whole checkpoint is saved; it trains no further
     "left",  # not part of the new plan; about to exit
     "done",  # all steps trained, and its part of the final weights read back from the disk
 ]
@@ -78,6 +89,8 @@ ErrorKind = Literal[
     # or `done`: the final weights are those before that step
     "numeric",
     "output",  # the final weights cannot be written yet; the state is kept and it tries again
+    "checkpoint",  # the checkpoint of the start is damaged or of another job: take another one
+    "store",  # the store of checkpoints cannot be read now: try again
     "other",  # anything else; the same twice at one step would come for ever
 ]
 KeptAs = Literal[
@@ -128,15 +141,6 @@ class Resume(Frozen):
             "this norm first"
         ),
     )
-
-
-class Restore(Frozen):
-    """Checkpoint that the ranks of a start go on from."""
-
-    path: str = Field(description="folder of the checkpoints, as every pod sees it")
-    epoch: int = Field(description="that saved it")
-    step: int = Field(description="completed steps in it")
-    manifest: str = Field(description="digest of its manifest, which every rank must find")
 
 
 class Directive(Frozen):
@@ -309,6 +313,10 @@ class Report(Frozen):
     steps: tuple[StepRecord, ...] = ()
     switches: tuple[SwitchRecord, ...] = ()
     evaluations: tuple[EvaluationRecord, ...] = ()
+    checkpoints: FoundCheckpoints | None = Field(
+        default=None, description="the answer to the newest look; null: none was asked for"
+    )
+    saves: tuple[SaveRecord, ...] = ()
 
 
 class Refusal(Frozen):

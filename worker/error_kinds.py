@@ -6,10 +6,19 @@ would come again for ever; so somebody must tell them apart.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
 from worker.contract import ErrorKind
-from worker.errors import NonFinite, NoPortToStore, NoRoom, RendezvousFailed
+from worker.errors import (
+    CheckpointUnusable,
+    NonFinite,
+    NoPortToStore,
+    NoRoom,
+    RendezvousFailed,
+    StoreFailed,
+)
 
 # What torch, the C++ runtime and the kernel say when memory or threads are at their end; on the CPU
 # the class of torch's error is a plain RuntimeError.
@@ -25,6 +34,19 @@ _NO_MEMORY = (
 _DEVICE_ERRORS = ("AcceleratorError", "OutOfMemoryError")
 _PEER_ERRORS = ("DistStoreError", "DistNetworkError", "DistBackendError", "DistError")
 _ALLOCATOR = "DefaultCPUAllocator: "
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a rank, one sentence and its kind; None while nothing is."""
+
+    sentence: str | None = None
+    kind: ErrorKind | None = None
+
+    @staticmethod
+    def of(error: BaseException, prefix: str = "") -> Trouble:
+        """The trouble that an error makes."""
+        kind, sentence = describe_error(error)
+        return Trouble(prefix + sentence, kind)
 
 
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
@@ -57,6 +79,10 @@ def _our_own(error: HeddleError) -> ErrorKind:
         return "numeric"
     if isinstance(error, NoRoom):
         return "device"
+    if isinstance(error, CheckpointUnusable):
+        return "checkpoint"
+    if isinstance(error, StoreFailed):
+        return "store"
     if isinstance(error, NoFreePort | NoPortToStore):
         return "other"
     return "lost peer" if isinstance(error, RendezvousFailed | TransferFailed) else "other"

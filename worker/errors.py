@@ -1,7 +1,7 @@
 """The worker's branch of the error tree.
 
-WorkerError <- EngineFailed, InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom,
-               RendezvousFailed
+WorkerError <- CheckpointUnusable, EngineFailed, InvalidDataset, InvalidOutput, InvalidWeights,
+               NonFinite, NoRoom, RendezvousFailed, StoreFailed
 RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
@@ -10,6 +10,14 @@ from planner.errors import HeddleError
 
 class WorkerError(HeddleError):
     """A worker cannot do what it was told."""
+
+
+class CheckpointUnusable(WorkerError):
+    """A checkpoint is damaged, of a newer version, or of another job."""
+
+
+class StoreFailed(WorkerError):
+    """A store of checkpoints failed."""
 
 
 class EngineFailed(WorkerError):

@@ -285,7 +285,12 @@ class Checkpointing(Frozen):
     """When and where a job saves checkpoints."""
 
     path: str = Field(description="folder of the checkpoints, as every pod sees it")
-    every_steps: Count
+    every_steps: Count | None = Field(
+        default=None, description="steps between two saves; null: none is due by steps"
+    )
+    every_s: Positive | None = Field(
+        default=None, description="seconds between two saves; null: none is due by time"
+    )
     keep_last: Count = Field(default=2, description="complete checkpoints that stay")
 
 

@@ -17,7 +17,7 @@ from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
 from planner.wording import kind_of
-from worker.contract import Directive, Halt
+from worker.contract import Directive, Halt, Look
 from worker.trainable import why_untrainable
 
 _ORDER = {"prepare": 0, "switch": 1, "abort": 2}
@@ -38,9 +38,7 @@ def read_directive(body: object) -> Directive | Refused:
     try:
         directive = Directive.read(body)
     except ValidationError as error:
-        first: Mapping[str, Any] = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        return Refused(400, f"{where}: {first['msg']}; GET /v1/report has the state of this agent")
+        return _invalid(error, "GET /v1/report has the state of this agent")
     return _faults(directive) or directive
 
 
@@ -51,9 +49,26 @@ def read_halt(body: object) -> Halt | Refused:
     try:
         return Halt.model_validate(body)
     except ValidationError as error:
-        first: Mapping[str, Any] = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        return Refused(400, f"{where}: {first['msg']}; a halt has an epoch and a reason")
+        return _invalid(error, "a halt has an epoch and a reason")
+
+
+def read_look(body: object) -> Look | Refused:
+    """The question after checkpoints in a request body, or 400 with what is wrong with it."""
+    if not isinstance(body, Mapping):
+        return Refused(400, f"a look is a JSON object, found {kind_of(body)}")
+    try:
+        asked = Look.model_validate(body)
+    except ValidationError as error:
+        return _invalid(error, "a look has an epoch and the training")
+    if asked.training.checkpoint is None:
+        return Refused(400, "training.checkpoint: a look needs the path of the checkpoints")
+    return asked
+
+
+def _invalid(error: ValidationError, advice: str) -> Refused:
+    first: Mapping[str, Any] = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return Refused(400, f"{where}: {first['msg']}; {advice}")
 
 
 def _faults(directive: Directive) -> Refused | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
+from worker.agent.checkpoint_look import CheckpointLook
 from worker.agent.directives import Directives
 from worker.agent.folders import questions
 from worker.agent.fork_server_start import ForkServer
@@ -101,14 +102,14 @@ class Agent:
             changed=self.changed,
         )
         self._changed = asyncio.Condition()
-        # (epoch, slot): once is enough, a crash loop helps nobody
-        self._forked: set[tuple[int, int]] = set()
+        self._forked: set[tuple[int, int]] = set()  # (epoch, slot): a crash loop helps nobody
         self._checked_folders: set[tuple[str, str]] = set()  # (use, folder)
         self._told_to_finish = False
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s, settings.emulate)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
         self._records = Records()
+        self.look = CheckpointLook(self.changed)
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- life
@@ -206,6 +207,8 @@ class Agent:
                 self._records.add_evaluation(message.record)
             case messages.Switched():
                 self._records.switches.append(message.record)
+            case messages.Saved():
+                self._records.saves.append(message.record)
             case messages.StoreListens():
                 self.store_address = message.address
             case messages.Failed():
@@ -297,15 +300,21 @@ class Agent:
         halt = read_halt(body)
         if isinstance(halt, Refused):
             return halt
-        for process in self.processes.ranks:
-            process.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
+        self._tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
         return None
 
     def finish(self) -> None:
         """Tell the ranks, also those to come, to end the training at the next boundary."""
         self._told_to_finish = True
+        self._tell(messages.Finish())
+
+    def suspend(self) -> None:
+        """Tell the ranks to save at the next boundary, and to stop there."""
+        self._tell(messages.Suspend())
+
+    def _tell(self, message: messages.ToProcess) -> None:
         for process in self.processes.ranks:
-            process.tell(messages.Finish())
+            process.tell(message)
 
     def _send_directive(self, process: Process) -> None:
         """Pass the newest directive to a rank."""
@@ -382,8 +391,10 @@ class Agent:
             steps=self._records.steps_from(steps_from),
             switches=tuple(self._records.switches),
             evaluations=self._records.evaluations_from(steps_from),
+            checkpoints=self.look.answer,
+            saves=tuple(self._records.saves),
         )
 
 
 def _is_done(process: Process) -> bool:
-    return process.report is not None and process.report.phase == "done"
+    return process.report is not None and process.report.phase in ("suspended", "done")

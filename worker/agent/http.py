@@ -65,6 +65,14 @@ class _Routes:
         self._agent.finish()
         return _accepted(None)
 
+    async def put_suspend(self, _: web.Request) -> web.Response:
+        self._agent.suspend()
+        return _accepted(None)
+
+    async def put_checkpoints(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        return _accepted(body if isinstance(body, Refused) else self._agent.look.begin(body))
+
     async def get_report(self, request: web.Request) -> web.Response:
         try:
             after = int(request.query.get("after", 0))
@@ -96,6 +104,8 @@ def application(agent: Agent) -> web.Application:
             web.put("/v1/halt", routes.put_halt),
             web.put("/v1/end", routes.put_end),
             web.put("/v1/finish", routes.put_finish),
+            web.put("/v1/suspend", routes.put_suspend),
+            web.put("/v1/checkpoints", routes.put_checkpoints),
             web.get("/v1/report", routes.get_report),
             web.get("/metrics", routes.get_metrics),
             web.get("/healthz", routes.get_healthz),

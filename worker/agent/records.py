@@ -5,7 +5,14 @@ from __future__ import annotations
 import collections
 from typing import TypeVar
 
-from worker.contract import RECORDS_KEPT, EvaluationRecord, StepRecord, SwitchRecord
+from worker.contract import (
+    RECORDS_KEPT,
+    SAVES_KEPT,
+    EvaluationRecord,
+    SaveRecord,
+    StepRecord,
+    SwitchRecord,
+)
 
 _Record = TypeVar("_Record", StepRecord, EvaluationRecord)
 
@@ -15,6 +22,7 @@ class Records:
 
     Attributes:
         switches: of each rank.
+        saves: of each rank, as they ended.
     """
 
     def __init__(self) -> None:
@@ -22,6 +30,7 @@ class Records:
         self._evaluations: collections.deque[EvaluationRecord] = collections.deque(
             maxlen=RECORDS_KEPT
         )
+        self.saves: collections.deque[SaveRecord] = collections.deque(maxlen=SAVES_KEPT)
         self.switches: collections.deque[SwitchRecord] = collections.deque(maxlen=RECORDS_KEPT)
 
     def add_step(self, record: StepRecord) -> None:

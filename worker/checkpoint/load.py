@@ -15,11 +15,12 @@ import torch
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
-from worker.checkpoint.attempts import Attempt, complete
+from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import overlap
+from worker.checkpoint.looking import examined
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
 from worker.checkpoint.save import PARTS
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vault import Vault
 from worker.engine.seam import Parts
 from worker.state.held_state import view
 from worker.state.shards import box_shape
@@ -53,15 +54,10 @@ def newest(
         VaultFailed: the names cannot be listed.
     """
     refused: list[Refused] = []
-    for attempt in complete(vault.names()):
-        try:
-            manifest = Manifest.from_bytes(vault.read(attempt.manifest))
-            why = refuse(manifest)
-        except (InvalidManifest, VaultFailed) as error:
-            why = str(error)
-        if why is None:
-            return Newest(attempt, manifest, tuple(refused))
-        refused.append(Refused(attempt, why))
+    for one in examined(vault, refuse):
+        if one.manifest is not None:
+            return Newest(one.attempt, one.manifest, tuple(refused))
+        refused.append(Refused(one.attempt, one.sentence))
     return tuple(refused)
 
 

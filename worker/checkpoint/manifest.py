@@ -13,14 +13,14 @@ import xxhash
 from pydantic import ValidationError
 
 from planner.plans.pieces import Piece
-from worker.errors import WorkerError
+from worker.errors import CheckpointUnusable
 from worker.training_settings import Frozen
 
 VERSION = 1
 DIGEST_CHARS = 32  # of 128 bits, in hexadecimal digits
 
 
-class InvalidManifest(WorkerError):
+class InvalidManifest(CheckpointUnusable):
     """A manifest is cut, damaged, or of a newer version; `code` is `damaged` or `newer`."""
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
+from planner.wording import counted
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import blocks, numel, offsets, untiled
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
@@ -39,7 +40,7 @@ class RankPart(Frozen):
 
 
 class NotYet(Exception):
-    """Some ranks have not saved their part yet; nothing is wrong."""
+    """Some ranks have not saved their part yet, as far as this one sees."""
 
 
 def save_part(
@@ -89,8 +90,12 @@ def commit(
         VaultFailed: the store fails, or a file is shorter than its record says.
     """
     there = set(vault.names(f"{attempt}/"))
-    if not all(attempt.name(_record(rank)) in there for rank in range(ranks)):
-        raise NotYet
+    missing = [rank for rank in range(ranks) if attempt.name(_record(rank)) not in there]
+    if missing:
+        raise NotYet(
+            f"{attempt} lacks the parts of {counted(len(missing), 'rank')}, the first of rank "
+            f"{missing[0]}; give a path that all pods see"
+        )
     files: dict[str, int] = {}
     boxes: list[SavedBox] = []
     for rank in range(ranks):

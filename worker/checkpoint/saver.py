@@ -7,12 +7,11 @@ Invariants: one save of a rank is written at a time; a save that is given up has
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -23,35 +22,12 @@ from worker.checkpoint.boxes import blocks
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.save import NotYet, Read, commit, save_part
 from worker.checkpoint.vault import Vault
+from worker.checkpoint_records import SaveOutcome, SaveRecord
 from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.1  # for the parts of other ranks
 Go = Callable[[], bool]
-Outcome = Literal["saved", "failed", "given up", "late"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaveRecord:
-    """One save of one rank.
-
-    Attributes:
-        epoch: of the ranks that saved.
-        step: completed steps of the state.
-        outcome: `saved` is this rank's part, and on the rank that commits the whole checkpoint.
-        copy_s: that training waited.
-        seconds: from the boundary to the end.
-        num_bytes: written.
-        error: why it failed; None: it did not.
-    """
-
-    epoch: int
-    step: int
-    outcome: Outcome
-    copy_s: float = 0.0
-    seconds: float = 0.0
-    num_bytes: int = 0
-    error: str | None = None
 
 
 class Saver:
@@ -65,6 +41,7 @@ class Saver:
         ranks: that save a part each.
         pieces: that this rank writes.
         keep_last: complete checkpoints that stay.
+        data_digest: gives that of the job's data; called once, where the manifest is committed.
     """
 
     def __init__(
@@ -77,7 +54,9 @@ class Saver:
         ranks: int,
         pieces: Sequence[Piece],
         keep_last: int,
+        data_digest: Callable[[], str],
     ) -> None:
+        self._data_digest = functools.cache(data_digest)
         self._vault, self._model, self._epoch = vault, model, epoch
         self._rank, self._ranks, self._keep_last = rank, ranks, keep_last
         self._pieces = tuple(pieces)
@@ -97,7 +76,7 @@ class Saver:
         before = self._save
         if before is not None and before.is_running:
             if before.is_writing:
-                self._note(SaveRecord(epoch=self._epoch, step=about.step, outcome="late"))
+                self._note(about.step, "late")
                 return False
             before.give_up()
         began_s = time.monotonic()
@@ -124,7 +103,52 @@ class Saver:
         """Wait for the save under way; False: it has not ended by then."""
         return self._save is None or self._save.wait(seconds)
 
-    def _note(self, record: SaveRecord) -> None:
+    @property
+    def is_writing(self) -> bool:
+        """Whether the rank's own part of a save is still written, so that another one is late."""
+        return self._save is not None and self._save.is_running and self._save.is_writing
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a save is under way, its wait for other ranks included."""
+        return self._save is not None and self._save.is_running
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the end of a save is still to be taken."""
+        return bool(self._records)
+
+    @property
+    def newest_step(self) -> int | None:
+        """Step of the newest save, however it is or ended."""
+        return self._save.step if self._save is not None else None
+
+    @property
+    def saved_step(self) -> int | None:
+        """Step of the newest save, if that has ended well."""
+        save = self._save
+        return save.step if save is not None and save.is_saved and not save.is_running else None
+
+    def _note(
+        self,
+        step: int,
+        outcome: SaveOutcome,
+        copy_s: float = 0.0,
+        seconds: float = 0.0,
+        num_bytes: int = 0,
+        error: str | None = None,
+    ) -> None:
+        record = SaveRecord(
+            epoch=self._epoch,
+            step=step,
+            rank=self._rank,
+            outcome=outcome,
+            copy_s=copy_s,
+            seconds=seconds,
+            num_bytes=num_bytes,
+            ended_unix_s=time.time(),
+            error=error,
+        )
         with self._lock:
             self._records.append(record)
 
@@ -134,11 +158,12 @@ class Saver:
         part = save_part(self._vault, attempt, self._rank, self._model, self._pieces, read)
         wrote()
         while self._rank == 0:
-            if not go_on():
-                raise _GivenUp
             try:
-                commit(self._vault, attempt, self._ranks, self._model, about)
-            except NotYet:
+                known = about.model_copy(update={"data_digest": self._data_digest()})
+                commit(self._vault, attempt, self._ranks, self._model, known)
+            except NotYet as missing:
+                if not go_on():
+                    raise _GivenUp(str(missing)) from None
                 time.sleep(LOOK_AGAIN_S)
                 continue
             for name in outdated(self._vault.names(), self._keep_last):
@@ -158,7 +183,7 @@ class _Save:
         began_s: float,
         copy_s: float,
     ) -> None:
-        self.is_writing = True
+        self.is_writing, self.is_saved = True, False
         self._saver, self._about, self._copies = saver, about, copies
         self._began_s, self._copy_s = began_s, copy_s
         self._given_up = threading.Event()
@@ -168,6 +193,10 @@ class _Save:
     @property
     def is_running(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def step(self) -> int:
+        return self._about.step
 
     def give_up(self) -> None:
         self._given_up.set()
@@ -185,28 +214,20 @@ class _Save:
         self.is_writing = False
 
     def _run(self) -> None:
-        outcome: Outcome = "saved"
+        outcome: SaveOutcome = "saved"
         error, num_bytes = None, 0
         try:
             num_bytes = self._saver._write(
                 self._about, self._read, self._wrote, lambda: not self._given_up.is_set()
             )
-        except _GivenUp:
-            outcome = "given up"
+        except _GivenUp as why:
+            outcome, error = "given up", str(why) or None
         except Exception as failure:  # whatever it is, training goes on
             outcome, error = "failed", str(failure) or type(failure).__name__
             LOG.warning("checkpoint of step %d is not saved: %s", self._about.step, failure)
-        self._saver._note(
-            SaveRecord(
-                epoch=self._saver._epoch,
-                step=self._about.step,
-                outcome=outcome,
-                copy_s=self._copy_s,
-                seconds=time.monotonic() - self._began_s,
-                num_bytes=num_bytes,
-                error=error,
-            )
-        )
+        self.is_saved = outcome == "saved"
+        seconds = time.monotonic() - self._began_s
+        self._saver._note(self._about.step, outcome, self._copy_s, seconds, num_bytes, error)
 
 
 def _copied(part: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,6 @@ Source: design of checkpoints ("A load is a start").
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -20,15 +19,13 @@ from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Checkpoint
+from worker.checkpoint.looking import unfit
 from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
 from worker.contract import Directive, Restore, TrainingSpec
 from worker.engine.seam import Parts, Progress
 from worker.model.initial_weights import initial_rows
 from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import family_of
-
-FIXED = ("global_batch", "sequence_length", "seed")  # they decide the samples of a step
-
 
 # Rows [start, stop) of a tensor's first weight, fp32, a tensor of its own.
 FirstRows = Callable[[Tensor, int, int], torch.Tensor]
@@ -87,7 +84,8 @@ class SavedState:
                 code="damaged",
             )
         manifest = Manifest.from_bytes(content)
-        why = unfit(manifest, model, spec)
+        # Its data were compared by the agents, before the operator chose it.
+        why = unfit(manifest, model, spec, manifest.data_digest)
         if why is not None:
             raise InvalidManifest(why, code="other")
         self._checkpoint = Checkpoint(vault, attempt, manifest, model)
@@ -111,20 +109,3 @@ def start_source(model: ModelShape, directive: Directive) -> StartSource:
     if directive.restore is None:
         return FirstWeights.of(model, spec)
     return SavedState(model, spec, directive.restore)
-
-
-def unfit(manifest: Manifest, model: ModelShape, spec: TrainingSpec) -> str | None:
-    """Why a job cannot go on from a checkpoint: one sentence; None: it can."""
-    # JSON has lists where a shape has tuples
-    saved, shape = (json.loads(json.dumps(one)) for one in (manifest.shape, model.to_json()))
-    odd = sorted(key for key in shape if saved.get(key) != shape[key])
-    if odd:
-        return f"the checkpoint is of another model: it has another {odd[0]}"
-    asked = spec.model_dump(mode="json")
-    for key in FIXED:
-        if manifest.training.get(key) != asked[key]:
-            return (
-                f"the checkpoint has {key} {manifest.training.get(key)}, the job has {asked[key]}; "
-                "give it the same"
-            )
-    return None

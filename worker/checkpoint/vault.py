@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, Protocol
 
-from worker.errors import WorkerError
+from worker.errors import StoreFailed
 
 Why = Literal["cut", "full", "missing", "name", "refused", "other"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
-class VaultFailed(WorkerError):
+class VaultFailed(StoreFailed):
     """An operation of a vault failed; `code` is a `Why`."""
 
     def __init__(self, sentence: str, why: Why) -> None:

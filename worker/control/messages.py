@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from worker.contract import Directive, EvaluationRecord, RankReport, StepRecord, SwitchRecord
+from worker.contract import (
+    Directive,
+    EvaluationRecord,
+    RankReport,
+    SaveRecord,
+    StepRecord,
+    SwitchRecord,
+)
 
 
 class Message(BaseModel):
@@ -61,6 +68,13 @@ class Switched(Message):
     record: SwitchRecord
 
 
+class Saved(Message):
+    """A rank's part of a save, which has ended."""
+
+    type: Literal["save"] = "save"
+    record: SaveRecord
+
+
 class StoreListens(Message):
     """The address of the pod's store."""
 
@@ -95,6 +109,12 @@ class Finish(Message):
     """End the training at the next boundary."""
 
     type: Literal["finish"] = "finish"
+
+
+class Suspend(Message):
+    """Save at the next boundary, and train no further once the checkpoint is whole."""
+
+    type: Literal["suspend"] = "suspend"
 
 
 class Fork(Message):
@@ -142,8 +162,8 @@ class Alive(Message):
     type: Literal["alive"] = "alive"
 
 
-FromProcess = Beat | Reported | Stepped | Evaluated | Switched | StoreListens | Failed
-ToProcess = Follow | HaltNow | Finish
+FromProcess = Beat | Reported | Stepped | Evaluated | Switched | Saved | StoreListens | Failed
+ToProcess = Follow | HaltNow | Finish | Suspend
 FromForkServer = Warm | Forked | ForkRefused | Exited | Alive
 _BY_TYPE = Field(discriminator="type")
 FROM_PROCESS: TypeAdapter[FromProcess] = TypeAdapter(Annotated[FromProcess, _BY_TYPE])

@@ -17,7 +17,9 @@ from worker.control.activity import Activity
 from worker.training_settings import LossScale
 from worker.world.world import World
 
-FINISH = -1  # in the place of an epoch: ready to end the training at the next boundary
+# In the place of an epoch: ready to end the training at the next boundary, to save and stop there,
+# to save there and train on.
+FINISH, SUSPEND, SAVE = -1, -2, -3
 # weight, exp_avg, exp_avg_sq, all fp32: everything of a tensor that must survive a plan change
 Parts = tuple[torch.Tensor, ...]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -73,8 +75,8 @@ class StepResult:
     Attributes:
         loss: of the global batch.
         gradient_norm: plan-wide, before clipping.
-        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, FINISH if
-            all are ready to end the training, or None.
+        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, one of
+            FINISH, SUSPEND and SAVE, or None.
         learning_rate: of the update.
         loss_scale: of the step; 1 without scaling.
         parts_s: seconds of each of `step_clock.PARTS`, the mean over the ranks of the plan.
@@ -169,7 +171,7 @@ class Engine(Protocol):
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step.
 
-        `ready_epoch` is the epoch that this rank is ready to switch to, or FINISH.
+        `ready_epoch` is the epoch that this rank is ready to switch to, or FINISH, SUSPEND, SAVE.
 
         Any error means that the world is broken; `progress` then says what is left.
         """

@@ -5,23 +5,32 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from worker.contract import (
     Directive,
-    ErrorKind,
     EvaluationRecord,
     KeptAs,
     RankPhase,
     RankReport,
+    SaveRecord,
     StepRecord,
     SwitchRecord,
     TrainingSpec,
 )
 from worker.control.activity import Activity
 from worker.control.channel import Channel
-from worker.control.messages import Evaluated, Follow, Reported, Stepped, Switched, ToProcess
+from worker.control.messages import (
+    Evaluated,
+    Follow,
+    Reported,
+    Saved,
+    Stepped,
+    Switched,
+    ToProcess,
+)
 from worker.engine.seam import Evaluation, StepResult
+from worker.error_kinds import Trouble
 from worker.rank.change import Change
 from worker.rank.mailbox import Mailbox
 from worker.rank.rank_state import RankState
@@ -78,8 +87,7 @@ class Messages:
         phase: RankPhase,
         state: RankState,
         change: Change,
-        error: str | None,
-        kind: ErrorKind | None,
+        trouble: Trouble,
     ) -> None:
         """Tell where this rank is and what it holds."""
         progress = state.progress
@@ -97,8 +105,8 @@ class Messages:
             gradients_step=progress.gradients_step,
             norm_step=progress.norm[0] if progress.norm else None,
             gradient_norm=progress.norm[2] if progress.norm else None,
-            error=error,
-            error_kind=kind,
+            error=trouble.sentence,
+            error_kind=trouble.kind,
             kept_as=self.kept_as,
             overruns=state.engine.overruns() if state.engine else 0,
         )
@@ -142,6 +150,11 @@ class Messages:
             end_s=time.monotonic(),
         )
         self._channel.send(Evaluated(record=record))
+
+    def saved(self, records: Iterable[SaveRecord]) -> None:
+        """Tell of saves that have ended."""
+        for record in records:
+            self._channel.send(Saved(record=record))
 
     def switched(self, record: SwitchRecord) -> None:
         """Tell of one switch, once its first step starts or this rank has left."""

@@ -14,16 +14,17 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from planner.model.shape import ModelShape
-from worker.contract import Directive, ErrorKind, RankPhase, SwitchRecord, TrainingSpec
+from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.connections import cut
-from worker.control.messages import Finish, Follow, HaltNow, ToProcess
-from worker.engine.seam import FINISH, Engine
-from worker.error_kinds import describe_error
+from worker.control.messages import Finish, Follow, HaltNow, Suspend, ToProcess
+from worker.engine.seam import FINISH, SUSPEND, Engine
+from worker.error_kinds import Trouble
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
+from worker.rank.final_save import FinalSave
 from worker.rank.messages import Messages
 from worker.rank.preparation import Prepared
 from worker.rank.rank_state import RankState, layout_of
@@ -31,13 +32,13 @@ from worker.rank.saves import Saves
 from worker.rank.services import Services
 from worker.rank.switch import Switch, Undecided
 from worker.weights.ending import ending
-from worker.weights.saving import Saving
 from worker.world.world import World
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 POLL_S = 0.003  # while a preparation or a boundary is awaited
 SAVING_POLL_S = 0.05
+STANDING = ("halted", "saving", "suspending", "suspended", "done")  # it can catch up, if it must
 
 
 class Rank:
@@ -52,15 +53,13 @@ class Rank:
         self._phase: RankPhase = "starting"
         self._world: World | None = None
         self._spec: TrainingSpec | None = None
-        self._error: str | None = None
-        self._error_kind: ErrorKind | None = None
-        self._divergence: str | None = None  # that ended the training, with the weights before it
+        self._trouble = Trouble()
         self._told_to_halt: str | None = None
         self._told_to_finish = False
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
         self._stopped_s: float | None = None  # end of the last step
         self._halted_s: float | None = None  # when its loss was noticed, until it trains again
-        self._saving: Saving | None = None
+        self._final = FinalSave()
         self._saves = Saves()
 
     def run(self) -> None:
@@ -72,7 +71,8 @@ class Rank:
                 self._handle(directive)
                 directive = self._messages.next(0)
             self._poll_preparation()
-            self._poll_saving()
+            self._poll_saves()
+            self._poll_end()
             if self._phase == "training":
                 self._train()
             else:
@@ -88,6 +88,8 @@ class Rank:
                     cut()
             case Finish():
                 self._told_to_finish = True
+            case Suspend():
+                self._saves.suspend()
             case Follow() if message.directive.phase == "abort":
                 self._change.call_off(message.directive.epoch)
 
@@ -96,22 +98,16 @@ class Rank:
             return 0
         if self._change.is_preparing:
             return POLL_S
-        return SAVING_POLL_S if self._saving is not None else None
+        is_saving = self._saves.is_running or self._phase in ("saving", "suspending")
+        return SAVING_POLL_S if is_saving else None
 
     def _report(self) -> None:
-        self._messages.report(self._phase, self._state, self._change, self._error, self._error_kind)
+        self._messages.report(self._phase, self._state, self._change, self._trouble)
 
     def _become(self, phase: RankPhase) -> None:
         self._phase = phase
         self._activity.begin(phase)
         self._report()
-
-    def _fail(self, error: BaseException | None, prefix: str = "") -> None:
-        """Remember an error for the report; None forgets the last one."""
-        self._error = self._error_kind = None
-        if error is not None:
-            self._error_kind, sentence = describe_error(error)
-            self._error = prefix + sentence
 
     # -- directives
 
@@ -127,12 +123,12 @@ class Rank:
         if self._change.is_preparing_for(directive):
             return
         self._spec = directive.training
-        self._fail(None)
-        if directive.resume is not None and self._phase in ("halted", "saving", "done"):
+        self._trouble = Trouble()
+        if directive.resume is not None and self._phase in STANDING:
             resume = directive.resume
             if sentence := self._state.catch_up(resume.step, resume.gradient_norm):
                 self._change.failed_epoch = directive.epoch
-                self._fail(EngineFailed(sentence))
+                self._trouble = Trouble.of(EngineFailed(sentence))
                 self._report()
                 return
         self._change.prepare(self._model(), directive, self._state.holdings(self._model()))
@@ -140,7 +136,7 @@ class Rank:
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
         if error is not None:
-            self._fail(error, f"cannot prepare epoch {self._change.failed_epoch}: ")
+            self._trouble = Trouble.of(error, f"cannot prepare epoch {self._change.failed_epoch}: ")
             self._report()
         elif is_new:
             self._become("prepared" if self._phase == "starting" else self._phase)
@@ -165,30 +161,31 @@ class Rank:
             self._record = None
         if spec.evaluates_at(engine.progress.step):
             if not self._evaluate(engine, epoch):
-                return
+                return None
             start_s = time.monotonic()
         if is_trained:
-            self._finish(spec)
-            return
+            return self._finish(spec)
         try:
-            ready = FINISH if self._told_to_finish else self._change.ready_epoch
-            result = self._call(lambda: engine.train_step(ready))
+            wish = self._change.ready_epoch or self._saves.ready()
+            result = self._call(lambda: engine.train_step(FINISH if self._told_to_finish else wish))
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
-            self._diverge(error, spec)
-            return
+            return self._diverge(error, spec)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
-            self._halt(error)
-            return
+            return self._halt(error)
         self._stopped_s = time.monotonic()
         step, times_s = engine.progress.step - 1, (start_s, self._stopped_s)
         self._messages.step(epoch, step, spec, result, times_s)
-        self._saves.at_boundary(spec, engine.progress, self._state.layout)
-        if result.agreed_epoch == FINISH:
+        agreed = result.agreed_epoch
+        self._saves.at_boundary(spec, engine.progress, self._state.layout, agreed)
+        if agreed == FINISH:
             self._spec = spec.model_copy(update={"steps": engine.progress.step})
-        elif result.agreed_epoch is not None and engine.progress.step < spec.steps:
+        elif agreed == SUSPEND:
+            self._become("suspending")
+        elif agreed is not None and agreed > 0 and engine.progress.step < spec.steps:
             prepared = self._change.prepared
             assert prepared is not None  # this rank said that it was ready
             self._switch(prepared)
+        return None
 
     def _evaluate(self, engine: Engine, epoch: int) -> bool:
         """Evaluate the model as it is; whether the world still stands.
@@ -211,58 +208,63 @@ class Rank:
         assert layout is not None
         assert world is not None
         self._change.forget()
-        if spec.output is None:
-            self._become("done")
-            return
+        self._saves.end()
         self._become("saving")
+        if spec.output is None:
+            return self._poll_end()
         weights = {name: parts[0] for name, parts in layout.shards.items()}
         try:
             step = self._state.progress.step
             end = self._call(lambda: ending(self._model(), layout.seat, weights, spec, step, world))
         except Exception as error:  # a peer went, or there is no memory: the state is whole
-            self._halt(error)
-            return
+            return self._halt(error)
         self._messages.kept_as = end.kept_as
-        if end.steps:
-            self._saving = Saving(end.steps)
-        else:
-            self._become("done")
+        self._final.begin(end.steps)
+        return self._poll_end()
 
     def _diverge(self, error: NonFinite, spec: TrainingSpec) -> None:
         """End the training with the weights before the step, if there is where to write them."""
         if spec.output is None or not self._state.progress.updates:
             return self._halt(error)
-        self._fail(error)
-        self._divergence = self._error
+        self._trouble = Trouble.of(error)
+        self._final.divergence = self._trouble.sentence
         return self._finish(spec)
 
-    def _poll_saving(self) -> None:
-        """Tell how the final weights get on."""
-        saving = self._saving
-        if saving is None:
-            return
-        if self._phase != "saving" or saving.is_done:  # another epoch begins, and will save
-            saving.cancel()
-            self._saving = None
+    def _poll_end(self) -> None:
+        """Tell how the last writes get on."""
         if self._phase != "saving":
+            self._final.forget()
             return
-        if (error := saving.error or self._divergence) != self._error:
-            self._error = error
-            self._error_kind = "output" if saving.error else "numeric" if error else None
+        before, self._trouble = self._trouble, self._final.trouble
+        if self._trouble != before:
             self._report()
-        if saving.is_done:
+        if not self._final.is_writing and self._saves.has_ended():
             self._become("done")
+
+    def _poll_saves(self) -> None:
+        """Tell of saves that have ended; a suspension ends for all ranks alike."""
+        self._messages.saved(self._saves.take_records())
+        if self._phase != "suspending" or (is_saved := self._saves.suspended()) is None:
+            return
+        self._messages.saved(self._saves.take_records())
+        world = self._world
+        assert world is not None
+        try:
+            is_whole = self._call(lambda: world.all_say(is_saved))
+            self._become("suspended" if is_whole else "training")
+        except Exception as error:  # a peer went: the state is whole
+            self._halt(error)
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
         self._state.explain(error, self._spec)
-        self._fail(error)
-        if self._told_to_halt is not None and self._error_kind == "lost peer":
-            self._fail(RendezvousFailed(self._told_to_halt))
+        self._trouble = Trouble.of(error)
+        if self._told_to_halt is not None and self._trouble.kind == "lost peer":
+            self._trouble = Trouble.of(RendezvousFailed(self._told_to_halt))
         self._told_to_halt = None
-        if self._error_kind != "lost peer":  # a peer that went is no fault of this process
+        if self._trouble.kind != "lost peer":  # a peer that went is no fault of this process
             LOG.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
-        LOG.warning("halted at step %d: %s", self._state.progress.step, self._error)
+        LOG.warning("halted at step %d: %s", self._state.progress.step, self._trouble.sentence)
         traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and connections
         self._leave_world()
         self._change.forget()
@@ -299,7 +301,7 @@ class Rank:
                 self._switch(prepared)
         except RuntimeError as error:  # the store is gone: only the preparation is lost
             self._change.failed_epoch = prepared.move.directive.epoch
-            self._fail(error, "the store is gone: ")
+            self._trouble = Trouble.of(error, "the store is gone: ")
             self._change.forget()
             self._report()
 
@@ -307,8 +309,7 @@ class Rank:
         epoch, old_phase = prepared.move.directive.epoch, self._phase
         self._become("switching")
         self._told_to_halt = None  # what it cut is found out; what it cuts from now on is meant
-        if self._saving is not None:  # after the vote another rank may save in the same folder
-            self._saving.cancel()
+        self._final.cancel()  # after the vote another rank may save in the same folder
         state, model = self._state, self._model()
         progress = state.progress if state.layout else None
         switch = Switch(model=model, prepared=prepared, services=self._services, progress=progress)
@@ -329,7 +330,7 @@ class Rank:
             return
         except Exception as error:  # not voted: the old epoch stands
             LOG.warning("the change failed before its vote", exc_info=error)
-            self._fail(error, f"epoch {epoch} was not reached: ")
+            self._trouble = Trouble.of(error, f"epoch {epoch} was not reached: ")
             outcome = "abort"
         finally:
             self._change.move_ends()
@@ -343,12 +344,12 @@ class Rank:
         self._change.forget()
         if self._change.abort_epoch < epoch:  # nobody called it off: it failed, here or elsewhere
             self._change.failed_epoch = epoch
-            self._error = self._error or f"epoch {epoch} was not reached: another rank could not"
+            if self._trouble.sentence is None:
+                self._trouble = Trouble(f"epoch {epoch} was not reached: another rank could not")
         if self._state.layout is None:
             self._become("left")
             raise SystemExit(0)
-        if self._saving is not None:
-            self._saving = self._saving.again()
+        self._final.again()
         self._become(phase)
 
     def _is_aborted(self, epoch: int) -> bool:
@@ -365,10 +366,10 @@ class Rank:
         self._services.on_phase("flip")
         state, successor = self._state, prepared.successor
         times_s = (self._stopped_s, self._halted_s) if state.layout else (None, None)
-        self._halted_s = self._divergence = None
+        self._halted_s = self._final.divergence = None
         self._change.take()
         self._change.forget()
-        self._fail(None)
+        self._trouble = Trouble()
         prepared.transport.close()
         prepared.store.close()
         old_world, engine = self._world, successor.engine if successor else None

@@ -1,7 +1,13 @@
-"""The checkpoints that a rank saves while it trains, as its job's settings ask."""
+"""The checkpoints that a rank saves while it trains: when, and what of it the operator asked.
+
+A save is due after so many steps, or once all ranks say that they are due; the ranks agree on its
+boundary as on that of a switch.
+"""
 
 from __future__ import annotations
 
+import functools
+import time
 from pathlib import Path
 
 from planner.model.shape import ModelShape
@@ -9,11 +15,14 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import Saver
-from worker.contract import TrainingSpec
-from worker.engine.seam import Progress
+from worker.contract import SaveRecord, TrainingSpec
+from worker.data.digest import data_digest
+from worker.engine.seam import SAVE, SUSPEND, Progress
 from worker.rank.move import Move
 from worker.rank.rank_state import Layout
 from worker.state.held_state import HeldState
+
+SUSPEND_S = 60.0  # a suspension, or the end, waits so long for a store
 
 
 class Saves:
@@ -22,16 +31,23 @@ class Saves:
     def __init__(self) -> None:
         self._saver: Saver | None = None
         self._plan_digest = ""
+        self._every_s: float | None = None
+        self._newest_s = 0.0  # when the newest save began, or the epoch
+        self._is_told_to_suspend = False
+        self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
+        self._until_s = 0.0  # of the suspension
 
     def begin(self, model: ModelShape, move: Move) -> None:
         """Follow a new epoch; the save of the epoch before is given up."""
         self.give_up()
-        self._saver = None
-        how, seat = move.directive.training.checkpoint, move.seat
+        self._saver, self._suspension, self._is_told_to_suspend = None, None, False
+        self._newest_s = time.monotonic()
+        spec, seat = move.directive.training, move.seat
+        how = spec.checkpoint
         if how is None or seat is None:
             return
         pieces = written(model, move.plan)
-        self._plan_digest = move.plan.digest
+        self._plan_digest, self._every_s = move.plan.digest, how.every_s
         self._saver = Saver(
             vault=FolderVault(Path(how.path)),
             model=model,
@@ -40,6 +56,7 @@ class Saves:
             ranks=len(pieces),
             pieces=pieces[seat.rank],
             keep_last=how.keep_last,
+            data_digest=functools.partial(data_digest, spec.data),
         )
 
     def give_up(self) -> None:
@@ -47,11 +64,79 @@ class Saves:
         if self._saver is not None:
             self._saver.give_up()
 
-    def at_boundary(self, spec: TrainingSpec, progress: Progress, layout: Layout | None) -> None:
+    def suspend(self) -> None:
+        """Hear that the job is to be suspended; called in whatever thread."""
+        self._is_told_to_suspend = True
+
+    def ready(self) -> int | None:
+        """What this rank is ready for at the next boundary, if for anything."""
+        if self._saver is None:
+            return None
+        if self._is_told_to_suspend:
+            return SUSPEND
+        is_due = self._every_s is not None and time.monotonic() - self._newest_s >= self._every_s
+        return SAVE if is_due and not self._saver.is_writing else None
+
+    def at_boundary(
+        self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
+    ) -> None:
         """Begin a save where one is due; training waits for a copy."""
         saver, how = self._saver, spec.checkpoint
-        if saver is None or how is None or layout is None or progress.step % how.every_steps:
+        if saver is None or how is None or layout is None:
             return
+        if agreed == SUSPEND:
+            self._is_told_to_suspend = False
+            self._suspension, self._until_s = (spec, progress, layout), time.monotonic() + SUSPEND_S
+            self._begin_suspended()
+        elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
+            self._save(saver, spec, progress, layout)
+
+    def suspended(self) -> bool | None:
+        """Whether this rank's part of the last checkpoint is saved; None: it is still written."""
+        saver = self._saver
+        if saver is None or self._suspension is None:
+            return False
+        _, progress, _ = self._suspension
+        is_late = time.monotonic() >= self._until_s
+        if not self._begin_suspended() or saver.is_running:
+            if not is_late:
+                return None
+            saver.give_up()
+        self._suspension = None
+        return saver.saved_step == progress.step
+
+    def end(self) -> None:
+        """All steps are trained: the save under way is waited for, as long as a suspension."""
+        self._until_s = time.monotonic() + SUSPEND_S
+
+    def has_ended(self) -> bool:
+        """Whether nothing is waited for at the end any more."""
+        if self._saver is None or not self._saver.is_running:
+            return True
+        if time.monotonic() < self._until_s:
+            return False
+        self._saver.give_up()
+        return True
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a save is under way, or its end is still to be told."""
+        return self._saver is not None and (self._saver.is_running or self._saver.has_records)
+
+    def take_records(self) -> tuple[SaveRecord, ...]:
+        """Saves that have ended since the last call."""
+        return self._saver.take_records() if self._saver is not None else ()
+
+    def _begin_suspended(self) -> bool:
+        """Begin the save of a suspension once the one before is written; whether it has begun."""
+        assert self._saver is not None
+        assert self._suspension is not None
+        spec, progress, layout = self._suspension
+        if self._saver.newest_step != progress.step and not self._saver.is_writing:
+            self._save(self._saver, spec, progress, layout)
+        return self._saver.newest_step == progress.step
+
+    def _save(self, saver: Saver, spec: TrainingSpec, progress: Progress, layout: Layout) -> None:
         model = spec.model_shape()
         held = HeldState(model)
         held.add_shards(layout.seat, layout.shards)
@@ -67,4 +152,5 @@ class Saves:
             files={},
             boxes=(),
         )
+        self._newest_s = time.monotonic()
         saver.begin(about, held.read)

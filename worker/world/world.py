@@ -98,6 +98,12 @@ class World:
         """Reduce a tensor in place over all ranks."""
         self.everyone.all_reduce_(tensor, op)
 
+    def all_say(self, word: bool) -> bool:
+        """Whether all ranks say yes; a collective."""
+        table = torch.tensor([int(not word)], device=self.device)
+        self.all_reduce_(table, "sum")
+        return not int(table)
+
     def cut(self) -> None:
         """Close all connections at once: whoever waits for this rank, or here, gets an error."""
         cut(self._connections)

@@ -13,8 +13,9 @@ from tests.builders import MOE, tiled
 from tests.checkpoints import State, about, save
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.looking import unfit
 from worker.checkpoint.manifest import InvalidManifest, digest_of
-from worker.checkpoint.start_source import FirstWeights, SavedState, unfit
+from worker.checkpoint.start_source import FirstWeights, SavedState
 from worker.contract import Restore, TrainingSpec
 from worker.training_settings import LossScale
 
@@ -69,13 +70,17 @@ def test_a_job_of_other_samples_is_refused_by_its_field(saved):
 
 
 def test_a_job_of_another_model_is_refused():
-    assert unfit(manifest(), MOE, spec()) is None
-    assert "hidden" in unfit(manifest(), replace(MOE, hidden=16), spec())
+    assert unfit(manifest(), MOE, spec(), "data") is None
+    assert "hidden" in unfit(manifest(), replace(MOE, hidden=16), spec(), "data")
+
+
+def test_a_job_of_another_data_set_is_refused():
+    assert "data set" in unfit(manifest(), MOE, spec(), "other data")
 
 
 @pytest.mark.parametrize("changes", [{"steps": 80}, {"learning_rate": 1e-4}, {"output": "out"}])
 def test_settings_that_decide_no_sample_may_change(changes):
-    assert unfit(manifest(), MOE, spec(**changes)) is None
+    assert unfit(manifest(), MOE, spec(**changes), "data") is None
 
 
 @pytest.mark.parametrize(

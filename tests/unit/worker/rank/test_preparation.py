@@ -349,7 +349,7 @@ def claims(rank, store):
         store.wait(["failed"])
         found["waits"] = second.running  # until its agent hears of the failure
         second.cancel()
-        found["error"] = str(ended(second).error)
+        found["error"] = type(ended(second).error).__name__
     del second
     found["left after a failure"] = _left_over(before)
     found["trained after"] = train(STEPS)
@@ -373,4 +373,4 @@ def test_beside_a_world_that_trains_groups_are_formed_and_given_up_and_nothing_i
         assert (found["left"], found["left after a failure"]) == (0, 0)
     assert second["error"] == "no room"
     assert first["waits"]
-    assert first["error"] == "the epoch was given up while its ranks met"
+    assert first["error"] in ("RendezvousFailed", "TransferFailed")  # by where the other one failed

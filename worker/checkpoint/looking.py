@@ -1,0 +1,120 @@
+"""Which checkpoints of a vault a job can go on from; an agent looks, and no number is read.
+
+Invariant: this reaches no framework: an agent has none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from planner.model.shape import ModelShape
+from worker.checkpoint.attempts import Attempt, complete
+from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
+from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint_records import (
+    FOUND_MOST,
+    FoundCheckpoint,
+    FoundCheckpoints,
+    Look,
+    RefusedCheckpoint,
+    RefusedCode,
+)
+from worker.contract import TrainingSpec
+
+FIXED = ("global_batch", "sequence_length", "seed")  # they decide the samples of a step
+
+
+class Examined(NamedTuple):
+    """A complete attempt of a vault.
+
+    Attributes:
+        digest: of the manifest's bytes; "" where they cannot be read.
+        manifest: None where the attempt is refused.
+        code: why it is refused; None: it is not.
+        sentence: why it is refused; "" if it is not.
+    """
+
+    attempt: Attempt
+    digest: str
+    manifest: Manifest | None
+    code: RefusedCode | None
+    sentence: str
+
+
+def examined(vault: Vault, refuse: Callable[[Manifest], str | None]) -> Iterator[Examined]:
+    """The complete attempts of a vault, the newest first.
+
+    Args:
+        vault: that holds them.
+        refuse: says in a sentence why a manifest is of another job; None: it is of this one.
+
+    Raises:
+        VaultFailed: the names cannot be listed.
+    """
+    for attempt in complete(vault.names()):
+        digest, manifest = "", None
+        code: RefusedCode | None = None
+        try:
+            content = vault.read(attempt.manifest)
+            digest = digest_of(content)
+            manifest = Manifest.from_bytes(content)
+            sentence = refuse(manifest) or ""
+            code = "other" if sentence else None
+        except InvalidManifest as error:
+            code, sentence = "newer" if error.code == "newer" else "damaged", str(error)
+        except VaultFailed as error:
+            code, sentence = "unread", str(error)
+        yield Examined(attempt, digest, None if code else manifest, code, sentence)
+
+
+def look(vault: Vault, path: str, asked: Look, data_digest: Callable[[], str]) -> FoundCheckpoints:
+    """The answer to a look.
+
+    Args:
+        vault: of the path.
+        path: that the answer names.
+        asked: supplies the epoch and the job's settings.
+        data_digest: gives that of the job's data; asked only where a checkpoint is there.
+    """
+    found: list[FoundCheckpoint] = []
+    refused: list[RefusedCheckpoint] = []
+    try:
+        model = asked.training.model_shape()
+        for one in examined(vault, lambda m: unfit(m, model, asked.training, data_digest())):
+            epoch, step = one.attempt
+            if one.code is None:
+                found.append(FoundCheckpoint(epoch=epoch, step=step, manifest=one.digest))
+            else:
+                refused.append(
+                    RefusedCheckpoint(epoch=epoch, step=step, code=one.code, error=one.sentence)
+                )
+            if len(found) + len(refused) == FOUND_MOST:
+                break
+    except VaultFailed as error:
+        return FoundCheckpoints(epoch=asked.epoch, path=path, error=str(error))
+    return FoundCheckpoints(
+        epoch=asked.epoch, path=path, found=tuple(found), refused=tuple(refused)
+    )
+
+
+def unfit(
+    manifest: Manifest, model: ModelShape, spec: TrainingSpec, data_digest: str
+) -> str | None:
+    """Why a job cannot go on from a checkpoint: one sentence; None: it can."""
+    # JSON has lists where a shape has tuples
+    saved, shape = (json.loads(json.dumps(one)) for one in (manifest.shape, model.to_json()))
+    odd = sorted(key for key in shape if saved.get(key) != shape[key])
+    if odd:
+        return f"the checkpoint is of another model: it has another {odd[0]}"
+    asked = spec.model_dump(mode="json")
+    for key in FIXED:
+        if manifest.training.get(key) != asked[key]:
+            return (
+                f"the checkpoint has {key} {manifest.training.get(key)}, the job has {asked[key]}; "
+                "give it the same"
+            )
+    if manifest.data_digest != data_digest:
+        return "the checkpoint is of another data set; give the job the same pairs and split"
+    return None

@@ -1,0 +1,52 @@
+"""The final weights on their way to the disk, while the rank goes on hearing directives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worker.error_kinds import Trouble
+from worker.weights.saving import Saving, Step
+
+
+class FinalSave:
+    """One rank's part of the final weights.
+
+    Attributes:
+        divergence: sentence on the step that ended the training; None: all steps are trained.
+    """
+
+    def __init__(self) -> None:
+        self.divergence: str | None = None
+        self._saving: Saving | None = None
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is left to do."""
+        return self._saving is not None and not self._saving.is_done
+
+    @property
+    def trouble(self) -> Trouble:
+        """What is wrong now."""
+        error = self._saving.error if self._saving is not None else None
+        if error is not None:
+            return Trouble(error, "output")
+        return Trouble(self.divergence, "numeric" if self.divergence else None)
+
+    def begin(self, steps: Sequence[Step]) -> None:
+        """Write, in the background."""
+        self._saving = Saving(steps) if steps else None
+
+    def cancel(self) -> None:
+        """Give it up for now; another rank may write in the same folder."""
+        if self._saving is not None:
+            self._saving.cancel()
+
+    def again(self) -> None:
+        """Begin the rest anew, after it was cancelled."""
+        if self._saving is not None:
+            self._saving = self._saving.again()
+
+    def forget(self) -> None:
+        """Give it up: another epoch begins, and will write."""
+        self.cancel()
+        self._saving = None
