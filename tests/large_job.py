@@ -135,7 +135,7 @@ def training(nodes: int, letters: int = 0, **elastic: Any) -> Look:
         reason="join",
         composition=composition,
         adopted_s=0.0,
-        seal=Seal(members, "10.0.0.1:1234", None, 1.0),
+        seal=Seal(members=members, store="10.0.0.1:1234", resume=None, sealed_s=1.0),
         outcome="live",
         closed_s=2.0,
         step_s=0.5,

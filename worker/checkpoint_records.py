@@ -5,7 +5,7 @@ Part of the contract of worker and operator; both read it from plain data.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -46,7 +46,7 @@ class Look(Frozen):
 class FoundCheckpoint(Frozen):
     """A checkpoint with a whole manifest, which the job can go on from."""
 
-    epoch: int
+    epoch: int = Field(description="that saved it, as its name has it")
     step: int
     manifest: str = Field(description="digest of its manifest")
 
@@ -68,6 +68,13 @@ class FoundCheckpoints(Frozen):
     found: tuple[FoundCheckpoint, ...] = Field(default=(), description="the newest first")
     refused: tuple[RefusedCheckpoint, ...] = Field(default=(), description="the newest first")
     error: str | None = Field(default=None, description="why the folder cannot be read")
+    age_s: float = Field(default=0.0, description="seconds since the look, as it was reported")
+
+    @property
+    def newest_epoch(self) -> int:
+        """The largest number of an epoch that saved there; 0 where none did."""
+        epochs = [one.epoch for one in self.found] + [one.epoch for one in self.refused]
+        return max(epochs, default=0)
 
 
 class SaveRecord(Frozen):
@@ -80,5 +87,7 @@ class SaveRecord(Frozen):
     copy_s: float = Field(default=0.0, description="seconds that training waited")
     seconds: float = Field(default=0.0, description="from the boundary to the end")
     num_bytes: int = Field(default=0, description="that this rank wrote")
-    ended_unix_s: float = Field(description="by the wall clock of its machine")
+    ended_unix_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
+        description="by the wall clock of its machine"
+    )
     error: str | None = None

@@ -302,6 +302,7 @@ class Report(Frozen):
     reads_columns: bool = Field(
         default=False, description="it takes a directive by column, compressed with gzip"
     )
+    looks: bool = Field(default=False, description="it looks for checkpoints where it is asked")
     leaving_at_s: float | None = Field(
         default=None, description="it got a notice: it will be gone then"
     )

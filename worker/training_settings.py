@@ -291,6 +291,10 @@ class Checkpointing(Frozen):
     every_s: Positive | None = Field(
         default=None, description="seconds between two saves; null: none is due by time"
     )
+    epochs_before: Annotated[int, Field(ge=0)] = Field(
+        default=0,
+        description="added to an epoch in names: what an earlier job of the name saved is older",
+    )
     keep_last: Count = Field(default=2, description="complete checkpoints that stay")
 
 

@@ -33,7 +33,7 @@ from planner.strict_yaml import read_yaml
 from planner.wording import demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
 from worker.trainable import why_untrainable
-from worker.training_settings import Section
+from worker.training_settings import Checkpointing, Section
 
 API_VERSION = "heddle.dev/v1alpha1"
 # Of a model: the deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022), and
@@ -123,8 +123,23 @@ class HeddleJob(Section):
             output=spec.output.path if spec.output else None,
             run=self.metadata.uid or None,
             verify=spec.elastic.verify,
+            checkpoint=self._checkpointing,
             **spec.model.origin,
             **training.model_dump(),
+        )
+
+    @property
+    def _checkpointing(self) -> Checkpointing | None:
+        """Where and how often the spec asks to save; a job's folder has its name."""
+        wanted = self.spec.checkpoint
+        if wanted is None:
+            return None
+        interval = wanted.interval
+        return Checkpointing(
+            path=f"{wanted.path.rstrip('/')}/{self.name}",
+            every_steps=interval.steps if interval else None,
+            every_s=interval.seconds if interval else None,
+            keep_last=wanted.keep.last,
         )
 
     def with_data(self, folder: str) -> HeddleJob:
@@ -138,7 +153,6 @@ class HeddleJob(Section):
 _NOT_YET = {
     "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.method": "it does nothing any more; leave it out",
-    "spec.suspend": "suspending is not supported yet; delete the job instead",
 }
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
+from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.data import Data
 from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
@@ -177,6 +178,7 @@ class JobSpec(Section):
     training: Training
     steps: Count = Field(description="Optimizer steps after which the job is complete.")
     output: Output | None = None
+    checkpoint: Checkpoint | None = None
     planner: PlannerSpec = PlannerSpec()
     elastic: Elastic = Elastic()
     plan_ref: ConfigMapName | None = Field(
@@ -188,15 +190,19 @@ class JobSpec(Section):
         json_schema_extra=NULLABLE,
     )
     worker: WorkerTemplate = WorkerTemplate()
-    suspend: Literal[False] = Field(
-        default=False, description="Suspending is not supported yet; delete the job instead."
+    suspend: bool = Field(
+        default=False,
+        description=(
+            "Suspend the job: it saves a checkpoint, then gives its GPUs back. If false, it "
+            "goes on from there. It needs spec.checkpoint."
+        ),
     )
     deadline_seconds: Count | None = Field(
         default=None,
         description=(
-            "Seconds from the creation of the job to its deadline. A job that is not "
-            "complete by then fails (DeadlineExceeded). Without it, the job waits and "
-            "retries for ever."
+            "Seconds from the creation of the job to its deadline, without those in which it "
+            "is suspended. A job that is not complete by then fails (DeadlineExceeded). "
+            "Without it, the job waits and retries for ever."
         ),
         json_schema_extra=NULLABLE,
     )
@@ -217,3 +223,9 @@ class JobSpec(Section):
         ),
         json_schema_extra=NULLABLE,
     )
+
+    @model_validator(mode="after")
+    def _can_suspend(self) -> JobSpec:
+        if self.suspend and self.checkpoint is None:
+            raise ValueError("suspend needs spec.checkpoint, where the state is kept; give a path")
+        return self

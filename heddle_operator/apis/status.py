@@ -136,6 +136,29 @@ class ReconfigurationStatus(Section):
     )
 
 
+class CheckpointStatus(Section):
+    """The newest whole checkpoint."""
+
+    step: int | None = Field(default=None, description="Completed steps in it.")
+    saved_at: datetime | None = Field(default=None, description="Time at which it was whole.")
+    seconds: float | None = Field(
+        default=None, description="Seconds from the boundary of its step until it was whole."
+    )
+    stall_seconds: float | None = Field(
+        default=None, description="Longest that a rank stood still for it, in seconds."
+    )
+    bytes: Bytes | None = Field(default=None, description="Bytes that all ranks wrote for it.")
+    restored_epoch: int | None = Field(
+        default=None, description="Epoch that went on from a checkpoint last."
+    )
+    restored_step: int | None = Field(
+        default=None, description="Completed steps in that checkpoint."
+    )
+    lost_steps: int | None = Field(
+        default=None, description="Steps that were lost at all such restarts, as far as known."
+    )
+
+
 class ConditionStatus(Section):
     """One condition, as Kubernetes writes it."""
 
@@ -165,8 +188,9 @@ class JobStatus(Section):
         default=None,
         description=(
             "Pending, Planning, Preparing, Switching, Running, Recovering, Saving, "
-            "Complete, Failed or Invalid. In Saving all steps are trained and the final "
-            "weights are written. People read the phase; tools read the conditions."
+            "Suspending, Suspended, Complete, Failed or Invalid. In Saving all steps are "
+            "trained and the final weights are written. In Suspending the job trains until "
+            "its state is saved. People read the phase; tools read the conditions."
         ),
     )
     message: str | None = Field(default=None, description="Reason for the phase, in a sentence.")
@@ -201,12 +225,13 @@ class JobStatus(Section):
     )
     holders: HoldersStatus | None = None
     progress: ProgressStatus | None = None
+    checkpoint: CheckpointStatus | None = None
     last_reconfiguration: ReconfigurationStatus | None = None
     conditions: tuple[ConditionStatus, ...] | None = Field(
         default=None,
         description=(
             "Conditions of the job: Ready, Accepted, Planned, Running, Reconfiguring, Degraded, "
-            "NodesLeftOut, DrainBlocked, Diverged, Complete, Failed."
+            "NodesLeftOut, DrainBlocked, CheckpointStale, Diverged, Complete, Failed."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

@@ -26,13 +26,16 @@ from worker.columns import compressed_directive
 from worker.contract import (
     EXITS_KEPT,
     RECORDS_KEPT,
+    SAVES_KEPT,
     Directive,
     EvaluationRecord,
     Halt,
+    Look,
     RankExit,
     RankReport,
     Refusal,
     Report,
+    SaveRecord,
     StepRecord,
     SwitchRecord,
 )
@@ -60,6 +63,7 @@ class _Heard(Report):
     steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
     switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
     evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
+    saves: Annotated[tuple[SaveRecord, ...], Field(max_length=SAVES_KEPT)] = ()
 
 
 class Agents:
@@ -118,6 +122,21 @@ class Agents:
             halt: names the epoch whose world is broken.
         """
         self._send((pod, halt.epoch, "halt"), "halt", lambda: halt.model_dump_json().encode())
+
+    def look(self, pod: str, look: Look) -> None:
+        """Ask an agent in the background for checkpoints, unless it was asked just now.
+
+        Args:
+            pod: of the agent.
+            look: names the epoch that is to start.
+        """
+        self._send(
+            (pod, look.epoch, "look"), "checkpoints", lambda: look.model_dump_json().encode()
+        )
+
+    def suspend(self, pod: str) -> None:
+        """Tell an agent in the background to suspend its ranks, unless it was told just now."""
+        self._send((pod, 0, "suspend"), "suspend", _nothing)
 
     def end(self, pod: str) -> None:
         """Tell an agent in the background that the job has ended, unless it was told just now."""

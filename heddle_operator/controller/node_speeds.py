@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord, newest_live
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.node_speed import (
     KnownSpeed,
@@ -45,7 +45,7 @@ class NodeSpeeds:
 
     def seen(self, observed: Observed, now: float) -> Observed:
         """The picture with what is known of its nodes."""
-        live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+        live = newest_live(observed.epochs)
         if self._known is None:
             self._types = types_at_start(observed.nodes, live) if self._profile else {}
             types = {name: each.speed for name, each in self._types.items()}

@@ -33,6 +33,8 @@ from heddle_operator.state.actions import (
     RequestPlan,
     SendDirective,
     SendHalt,
+    SendLook,
+    SendSuspend,
 )
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
@@ -144,12 +146,8 @@ class Reconciler:
         """Do one thing; False if it could not be done now."""
         LOG.debug("%s", action)
         match action:
-            case SendDirective():
-                self._agents.send(action.pod, action.directive)
-            case SendHalt():
-                self._agents.halt(action.pod, action.halt)
-            case EndPod():
-                self._agents.end(action.name)
+            case SendDirective() | SendHalt() | SendLook() | SendSuspend() | EndPod():
+                self._tell(action)
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
@@ -166,6 +164,19 @@ class Reconciler:
                     LOG.warning("not done: %s: %s", action, error)
                     return False
         return True
+
+    def _tell(self, action: SendDirective | SendHalt | SendLook | SendSuspend | EndPod) -> None:
+        match action:
+            case SendDirective():
+                self._agents.send(action.pod, action.directive)
+            case SendHalt():
+                self._agents.halt(action.pod, action.halt)
+            case SendLook():
+                self._agents.look(action.pod, action.look)
+            case SendSuspend():
+                self._agents.suspend(action.pod)
+            case EndPod():
+                self._agents.end(action.name)
 
 
 def recovers_since(decision: Decision, before_s: float | None, now: float) -> float | None:

@@ -25,6 +25,7 @@ from heddle_operator.epochs.release import (
     silent_pods,
     stuck_pods,
 )
+from heddle_operator.epochs.suspension import suspend
 from heddle_operator.rules.adoption import consider_plan
 from heddle_operator.rules.drain import request_drain_plan
 from heddle_operator.rules.limits import beyond_backoff, deadline_left_s, past_deadline
@@ -94,14 +95,13 @@ def _next_step(view: View) -> Decision:
         return end_by_limit("DeadlineExceeded", overdue, observed)
     if ended is not None:
         return ended
+    suspended = suspend(view)
+    if suspended is not None:
+        return suspended
     if situation.pending is not None:
         return form_epoch(view, situation.pending)
     if situation.live is None:
-        beyond = beyond_backoff(view.job, observed.epochs)
-        if beyond:
-            return end_by_limit("BackoffLimitExceeded", beyond, observed)
-        planned = consider_plan(view)
-        return replace(planned, actions=(*planned.actions, *give_back(observed, planned)))
+        return _start(view)
     if situation.lost:
         return recover(view, situation.live)
     phases = _phases(situation.live, observed)
@@ -119,9 +119,18 @@ def _next_step(view: View) -> Decision:
     )
 
 
+def _start(view: View) -> Decision:
+    """The first plan of a job, or the first after it went back to a checkpoint."""
+    beyond = beyond_backoff(view.job, view.observed.epochs)
+    if beyond:
+        return end_by_limit("BackoffLimitExceeded", beyond, view.observed)
+    planned = consider_plan(view)
+    return replace(planned, actions=(*planned.actions, *give_back(view.observed, planned)))
+
+
 def _finish_switch(view: View, live: EpochRecord, phases: set[str]) -> Decision:
     """Some ranks hold the new epoch, so the vote has passed: once all do, write that it is live."""
-    if phases <= {"training", "saving", "done"}:
+    if phases <= {"training", "saving", "suspending", "suspended", "done"}:
         return Decision(
             actions=(CloseEpoch(epoch=live.epoch, outcome="live"),),
             phase="Running",

@@ -17,6 +17,8 @@ from heddle_operator.epochs.members import (
     members_of,
     missing_pods,
 )
+from heddle_operator.epochs.restoring import choose_checkpoint, restored
+from heddle_operator.epochs.saving import checkpointing
 from heddle_operator.rules.adoption import consider_plan
 from heddle_operator.rules.candidates import leaving_nodes, ready_nodes
 from heddle_operator.rules.coverage import Survivors
@@ -27,12 +29,12 @@ from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RequestPlan, Se
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.reachability import is_silent, report_of
-from heddle_operator.state.situation import Situation, View
+from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import MemberView, Observed
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import RankExit, Resume
+from worker.contract import Member, RankExit, Restore, Resume
 
 
 def gather(view: View, record: EpochRecord) -> Decision:
@@ -77,16 +79,9 @@ def gather(view: View, record: EpochRecord) -> Decision:
     if stale:
         reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
         return Decision(actions=(), phase="Preparing", message=reason, look_again_s=1.0)
-    resume: Resume | None = None
-    if record.reason == "loss":
-        survivors = Survivors.of(view.job.workload.model, holders, observed)
-        resume, problem = survivors.resume(), survivors.problem()
-        if problem:  # what follows from it is the business of recovery
-            return Decision(
-                actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=problem),),
-                phase="Recovering",
-                message=problem,
-            )
+    begin = _beginning(view, record, holders, members)
+    if isinstance(begin, Decision):
+        return begin
     store = choose_store(members, observed)
     if store is None:
         return Decision(
@@ -98,12 +93,40 @@ def gather(view: View, record: EpochRecord) -> Decision:
     exits = tuple(
         (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
     )
-    seal = Seal(members, store, resume, view.now, exits)
+    seal = Seal(
+        members=members,
+        store=store,
+        resume=begin if isinstance(begin, Resume) else None,
+        sealed_s=view.now,
+        known_exits=exits,
+        restore=begin if isinstance(begin, Restore) else None,
+        checkpoint=checkpointing(view, record),
+    )
+    events = (restored(view, record, begin),) if isinstance(begin, Restore) else ()
     return Decision(
-        actions=(SealEpoch(record.epoch, seal),),
+        actions=(SealEpoch(record.epoch, seal), *events),
         phase="Preparing",
         message=f"epoch {record.epoch} has all its pods",
     )
+
+
+def _beginning(
+    view: View, record: EpochRecord, holders: tuple[Holder, ...], members: tuple[Member, ...]
+) -> Resume | Restore | Decision | None:
+    """Where the ranks begin: at a step of survivors, at a checkpoint, or where they are."""
+    if record.reason == "start":
+        return choose_checkpoint(view, record, sorted({member.pod for member in members}))
+    if record.reason != "loss":
+        return None
+    survivors = Survivors.of(view.job.workload.model, holders, view.observed)
+    problem = survivors.problem()
+    if problem:  # what follows from it is the business of recovery
+        return Decision(
+            actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=problem),),
+            phase="Recovering",
+            message=problem,
+        )
+    return survivors.resume()
 
 
 def _late_node(view: View, record: EpochRecord) -> str:

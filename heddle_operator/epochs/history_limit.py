@@ -42,7 +42,8 @@ def _have_all_reported(observed: Observed) -> bool:
 def _needed(observed: Observed, situation: Situation) -> set[int]:
     """Epochs whose records are read: by this operator, or by agents through a directive."""
     lived = [record.epoch for record in observed.epochs if record.outcome == "live"]
-    found = {record.epoch for record in (situation.live, situation.pending) if record is not None}
+    known = (situation.live, situation.pending, situation.left)
+    found = {record.epoch for record in known if record is not None}
     found |= set(lived[-1:])  # that the job ever lived is known from it
     for agent in observed.agents.values():
         if agent.report is not None:

@@ -154,8 +154,9 @@ def directive_of(
         layouts=_layouts(seal, observed),
         members=seal.members,
         store=seal.store,
-        training=job.training.model_copy(update={"steps": steps}),
+        training=job.training.model_copy(update={"steps": steps, "checkpoint": seal.checkpoint}),
         resume=seal.resume,
+        restore=seal.restore,
         step_s=record.step_s,
     )
 

@@ -14,6 +14,7 @@ from heddle_operator.apis.wording import joined, named
 from heddle_operator.epochs.ending import end_badly, end_by_limit, fail
 from heddle_operator.epochs.halting import halt_survivors, silent_members
 from heddle_operator.epochs.members import send_directive
+from heddle_operator.epochs.restoring import lose
 from heddle_operator.rules.adoption import consider_plan
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.rules.failures import causes_of
@@ -34,7 +35,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import Observed
 
-STILL = ("halted", "saving", "done")
+STILL = ("halted", "saving", "suspended", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one
 
 
@@ -67,8 +68,10 @@ def recover(view: View, live: EpochRecord) -> Decision:
         )
     if problem and not situation.ever_live:
         return _start_over(live, situation, problem)
+    if problem and view.job.spec.checkpoint is not None:
+        return lose(view, live, problem)
     if problem:
-        return fail(live, "StateLost", problem)
+        return fail(live, "StateLost", f"{problem}, and the job saves no checkpoints")
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, situation.lost)))
     if _will_be_killed(observed, live, settings):
         reason = f"{situation.lost[0]}; the job waits until its agent has killed it"

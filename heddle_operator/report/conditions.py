@@ -15,6 +15,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
+from heddle_operator.epochs.saving import saves_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
@@ -37,6 +38,7 @@ ConditionType = Literal[
     "Degraded",
     "NodesLeftOut",
     "DrainBlocked",
+    "CheckpointStale",
     "Diverged",
     "Complete",
     "Failed",
@@ -61,6 +63,9 @@ ConditionReason = (
         "Healthy",
         "JobNeedsNode",
         "NothingBlocked",
+        "SaveFailed",
+        "Saved",
+        "NothingToSave",
         "SlowRanks",
         "NodeSlow",
         "NotFinite",
@@ -148,6 +153,7 @@ def conditions_of(
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
+        _stale(view, ended),
         _diverged(observed, decision, skipped_steps),
         Condition("Complete", phase == "Complete", phase, message if phase == "Complete" else ""),
         Condition(
@@ -178,8 +184,8 @@ def _accepted(job: HeddleJob, refusal: str) -> Condition:
 
 def live_record(observed: Observed) -> EpochRecord | None:
     """The newest epoch that trains, or that ended the job."""
-    lived = [r for r in observed.epochs if r.outcome in ("live", "complete", "failed")]
-    return lived[-1] if lived else None
+    lived = [r for r in observed.epochs if r.is_left or r.outcome in ("live", "complete", "failed")]
+    return lived[-1] if lived and not lived[-1].is_left else None
 
 
 def summary_of(record: EpochRecord) -> str:
@@ -228,14 +234,13 @@ def _left_out(nodes: tuple[LeftOut, ...], observed: Observed) -> Condition:
 
 
 def _until(out: LeftOut, observed: Observed) -> str:
-    at = _time(out, observed)
+    at = time_text(out.until_s + observed.clock_offset_s)
     return f"at most {counted(out.gpus, 'GPU')} until {at}" if out.gpus else f"tried again at {at}"
 
 
-def _time(out: LeftOut, observed: Observed) -> str:
-    """When a node is tried again, as Kubernetes writes times."""
-    at = datetime.fromtimestamp(round(out.until_s + observed.clock_offset_s), UTC)
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+def time_text(unix_s: float) -> str:
+    """A time of the wall clock, as Kubernetes writes times."""
+    return datetime.fromtimestamp(round(unix_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _trains(observed: Observed) -> bool:
@@ -245,6 +250,17 @@ def _trains(observed: Observed) -> bool:
         if agent.report and agent.unreachable_since_s is None
         for rank in agent.report.ranks
     )
+
+
+def _stale(view: View, ended: bool) -> Condition:
+    """Whether the newest state that ranks tried to save is not saved."""
+    if view.job.spec.checkpoint is None or ended:
+        return Condition("CheckpointStale", False, "NothingToSave", "")
+    failed = saves_of(view.observed).failed
+    if failed is None:
+        return Condition("CheckpointStale", False, "Saved", "")
+    words = f"the checkpoint of step {failed.step} is not saved: {failed.error}"
+    return Condition("CheckpointStale", True, "SaveFailed", words)
 
 
 def _diverged(observed: Observed, decision: Decision, skipped_steps: int) -> Condition:

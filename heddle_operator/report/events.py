@@ -14,7 +14,7 @@ from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.epoch_record import EpochRecord, Outcome, StartFailure
+from heddle_operator.state.epoch_record import EpochRecord, Outcome, StartFailure, newest_live
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_nodes
@@ -23,6 +23,8 @@ from heddle_operator.state.speeds.type_speed import type_speeds
 _REASONS: Mapping[Outcome, EventReason] = {
     "live": "ReconfigurationSucceeded",
     "aborted": "ReconfigurationAborted",
+    "lost": "StateLost",
+    "suspended": "Suspended",
     "complete": "Complete",
     "failed": "Failed",
 }
@@ -35,9 +37,9 @@ UNSEEN = (
 def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
     """Events that follow from a decision, beside those that it holds itself."""
     job, observed = view.job, view.observed
-    live = next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+    live = newest_live(observed.epochs)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
-    found = [_closing(action) for action in closing]
+    found = [_closing(a) for a in closing if a.outcome not in ("lost", "suspended")]  # they tell it
     for action in closing:
         found += _left_out(action)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)

@@ -15,12 +15,15 @@ from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import shortened
+from heddle_operator.epochs.restoring import restarts
+from heddle_operator.epochs.saving import saves_of
 from heddle_operator.report.conditions import (
     Condition,
     HolderCount,
     conditions_of,
     live_record,
     summary_of,
+    time_text,
     with_times,
 )
 from heddle_operator.report.timings import reconfigurations
@@ -100,6 +103,9 @@ def status_of(
     speeds = dict.fromkeys(before.get("typeSpeeds") or ())  # null takes what is normal again away
     if speeds := speeds | dict(type_speeds(observed.nodes)):
         status["typeSpeeds"] = speeds
+    saved = _checkpoint(view, before.get("checkpoint") or {})
+    if saved:
+        status["checkpoint"] = saved
     changes = reconfigurations(observed)
     if changes:
         last = changes[-1]
@@ -187,6 +193,26 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
     skipped = max(len(seen), known.get("skippedSteps", 0))
     if skipped:
         found["skippedSteps"] = skipped
+    return found
+
+
+def _checkpoint(view: View, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The newest whole checkpoint; what was known before holds where nobody tells."""
+    saves, found = saves_of(view.observed), dict(known)
+    now_unix_s = view.now + view.observed.clock_offset_s
+    if saves.newest is not None:
+        found |= {
+            "step": saves.newest.step,
+            # The clock of a pod may be wrong.
+            "savedAt": time_text(min(saves.newest.ended_unix_s, now_unix_s)),
+            "seconds": round(saves.newest.seconds, 3),
+            "stallSeconds": round(saves.copy_s, 4),
+            "bytes": saves.num_bytes,
+        }
+    for epoch, step, lost in restarts(view.observed.epochs):
+        if epoch > found.get("restoredEpoch", 0):
+            known_lost = found.get("lostSteps", 0)
+            found |= {"restoredEpoch": epoch, "restoredStep": step, "lostSteps": known_lost + lost}
     return found
 
 

@@ -26,7 +26,8 @@ from heddle_operator.state.reasons import FailedReason, MoveKind, StartCause
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from worker.columns import by_column, by_row, plan_by_column, plan_by_row
-from worker.contract import Member, Reason, Resume
+from worker.contract import Member, Reason, Restore, Resume
+from worker.training_settings import Checkpointing
 
 FORMAT = 2  # of the records that are written
 MOST_BYTES = 1 << 20  # of the values of a ConfigMap
@@ -68,7 +69,7 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     for key, failures in (("cause", record.cause), ("failures", record.failures)):
         if failures:
             data[key] = json.dumps([asdict(failure) for failure in failures])
-    numbers = {"steps": record.steps, "maxGPUs": record.max_gpus}
+    numbers = {"steps": record.steps, "maxGPUs": record.max_gpus, "step": record.step}
     data |= {key: str(number) for key, number in numbers.items() if number is not None}
     words = {"message": record.message, "failed": record.failed, "movedBy": record.moved_by}
     data |= {key: word for key, word in words.items() if word}
@@ -154,6 +155,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         steps=int(data["steps"]) if "steps" in data else None,
         is_emergency=data.get("inHaste") == "true",
         max_gpus=int(data["maxGPUs"]) if "maxGPUs" in data else None,
+        step=int(data["step"]) if "step" in data else None,
         # A newer operator may know more words.
         moved_by=next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
         failed=next((word for word in get_args(FailedReason) if word == data.get("failed")), None),
@@ -202,16 +204,21 @@ def _seal_to_json(seal: Seal) -> dict[str, Any]:
         "store": seal.store,
         "resume": seal.resume.model_dump(mode="json") if seal.resume else None,
         "known_exits": [list(exit_) for exit_ in seal.known_exits],
+        "restore": seal.restore.model_dump(mode="json") if seal.restore else None,
+        "checkpoint": seal.checkpoint.model_dump(mode="json") if seal.checkpoint else None,
     }
 
 
 def _seal_of(seal: Mapping[str, Any], sealed_s: float) -> Seal:
     members = seal["members"]
     rows = by_row(members) if isinstance(members, Mapping) else members
+    restore, checkpoint = seal.get("restore"), seal.get("checkpoint")  # absent in older records
     return Seal(
-        tuple(Member.model_validate(row) for row in rows),
-        seal["store"],
-        Resume.model_validate(seal["resume"]) if seal["resume"] else None,
-        sealed_s,
-        tuple((pod, pid) for pod, pid in seal["known_exits"]),
+        members=tuple(Member.model_validate(row) for row in rows),
+        store=seal["store"],
+        resume=Resume.model_validate(seal["resume"]) if seal["resume"] else None,
+        sealed_s=sealed_s,
+        known_exits=tuple((pod, pid) for pod, pid in seal["known_exits"]),
+        restore=Restore.model_validate(restore) if restore else None,
+        checkpoint=Checkpointing.model_validate(checkpoint) if checkpoint else None,
     )

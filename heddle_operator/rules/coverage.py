@@ -141,7 +141,7 @@ class Survivors:
         )
         return (
             f"the last holder of {missing.tensor} rows {missing.start} to {missing.stop}{experts} "
-            "is gone, and there is no checkpoint"
+            "is gone"
         )
 
 

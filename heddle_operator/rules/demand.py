@@ -13,7 +13,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.rules.candidates import eligible_nodes, leaving_nodes
 from heddle_operator.rules.moves.surplus import replaced_gpus
-from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord, newest_live
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.type_speed import type_speeds
@@ -24,9 +24,11 @@ WEIGHT_STEP = 0.25  # so that a new measurement seldom changes who gets what
 
 
 def demand_of(view: View) -> Demand | None:
-    """GPUs that the job holds and wants; None once it has ended."""
+    """GPUs that the job holds and wants; None once it has ended, or is suspended."""
     job, observed, situation = view.job, view.observed, view.situation
     if any(record.outcome in ("complete", "failed") for record in observed.epochs):
+        return None
+    if job.spec.suspend and situation.live is None and not observed.pods:
         return None
     leaving = leaving_nodes(observed, situation.live.hosts if situation.live else ())
     nodes = eligible_nodes(view, leaving)
@@ -121,7 +123,7 @@ def _firm(job: HeddleJob, observed: Observed, held: int) -> float:
 
 def _live(observed: Observed) -> EpochRecord | None:
     """The epoch that trains, by its record."""
-    return next((r for r in reversed(observed.epochs) if r.outcome == "live"), None)
+    return newest_live(observed.epochs)
 
 
 def _least(job: HeddleJob, observed: Observed, most: int) -> int:

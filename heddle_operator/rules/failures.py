@@ -31,7 +31,7 @@ NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so lo
 # API server still shows the GPUs from before, and their plugin has yet to register.
 REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
-_OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric")
+_OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric", "checkpoint")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
@@ -80,7 +80,8 @@ def failed_attempt(epochs: Iterable[EpochRecord], plan: Plan, now: float) -> Epo
     found = [
         record
         for record in epochs
-        if record.plan == plan and record.failures and not _is_over(record, now)
+        if record.plan == plan and not _is_over(record, now)
+        if any(failure.kind != "checkpoint" for failure in record.failures)
     ]
     return found[-1] if found else None
 

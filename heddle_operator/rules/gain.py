@@ -133,7 +133,7 @@ def backoff_s(
     Args:
         epochs: all of them.
         settings: limit the pause.
-        step: after a loss, where the job goes on; a recovery to this very step came to nothing too.
+        step: after a loss, where the job goes on; one that began at this very step came to nothing.
     """
     failed = failed_in_a_row(epochs, step)
     return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))
@@ -152,8 +152,8 @@ def failed_records(
     for record in reversed(epochs):
         if record.outcome == "aborted" and record.seal is None:
             continue  # it cost nothing, and what kept its pods from starting has its own pauses
-        resume = record.seal.resume if record.seal else None
-        if record.outcome != "aborted" and (step is None or resume is None or resume.step != step):
+        first = record.seal.first_step if record.seal else None
+        if record.outcome != "aborted" and (step is None or first != step):
             break
         failed.append(record)
     return tuple(failed)

@@ -23,7 +23,18 @@ def deadline_left_s(view: View) -> float | None:
     if limit is None or not created:
         return None
     created_s = datetime.fromisoformat(created).timestamp() - view.observed.clock_offset_s
-    return created_s + limit - view.now
+    return created_s + limit + _suspended_s(view) - view.now
+
+
+def _suspended_s(view: View) -> float:
+    """Seconds in which the job was suspended, as far as records tell."""
+    epochs = view.observed.epochs
+    ends = [*(record.adopted_s for record in epochs[1:]), view.now]
+    return sum(
+        end - (record.closed_s or end)
+        for record, end in zip(epochs, ends, strict=False)
+        if record.outcome == "suspended"
+    )
 
 
 def past_deadline(view: View) -> str:
@@ -60,8 +71,8 @@ def attempts_that_count(job: HeddleJob, epochs: tuple[EpochRecord, ...]) -> froz
     if limit is None:
         return frozenset()
     newest = next((record for record in reversed(epochs) if record.outcome != "aborted"), None)
-    resume = newest.seal.resume if newest is not None and newest.seal is not None else None
-    rows = failed_records(epochs, resume.step if resume else None), _failed_starts(epochs)
+    first = newest.seal.first_step if newest is not None and newest.seal is not None else None
+    rows = failed_records(epochs, first), _failed_starts(epochs)
     return frozenset(record.epoch for row in rows for record in row[: limit + 1])
 
 

@@ -15,7 +15,7 @@ from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Directive, Halt, Reason
+from worker.contract import Directive, Halt, Look, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class CloseEpoch:
         failures: errors that its plan failed with.
         start_failures: nodes on which its pods did not start.
         failed: why the job failed; None where it did not.
+        step: of an epoch that is left behind, the newest known step.
     """
 
     epoch: int
@@ -102,6 +103,7 @@ class CloseEpoch:
     failures: tuple[Failure, ...] = ()
     start_failures: tuple[StartFailure, ...] = ()
     failed: FailedReason | None = None
+    step: int | None = None
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} is {self.outcome}" + (
@@ -175,9 +177,32 @@ class SendHalt:
         return f"halt epoch {self.halt.epoch} at {self.pod}: {self.halt.reason}"
 
 
+@dataclass(frozen=True, slots=True)
+class SendLook:
+    """Ask the agent of a pod which checkpoints the job can go on from."""
+
+    pod: str
+    look: Look
+
+    def __str__(self) -> str:
+        return f"look for checkpoints of epoch {self.look.epoch} at {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
+class SendSuspend:
+    """Tell the agent of a pod that its ranks save at the next boundary, and stop."""
+
+    pod: str
+
+    def __str__(self) -> str:
+        return f"suspend the ranks of {self.pod}"
+
+
 EventReason = Literal[
     "Complete",
     "BackoffLimitExceeded",
+    "CheckpointFailed",
+    "CheckpointRefused",
     "DeadlineExceeded",
     "DeterministicError",
     "Diverged",
@@ -204,8 +229,10 @@ EventReason = Literal[
     "RecordRefused",
     "ReconfigurationAborted",
     "ReconfigurationSucceeded",
+    "Restored",
     "SlowRanks",
     "StateLost",
+    "Suspended",
     "TypeSpeedDiffers",
     "WorkerLost",
 ]
@@ -243,5 +270,7 @@ Action = (
     | PruneEpoch
     | SendDirective
     | SendHalt
+    | SendLook
+    | SendSuspend
     | RecordEvent
 )

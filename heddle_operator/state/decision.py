@@ -16,6 +16,8 @@ Phase = Literal[
     "Running",
     "Recovering",
     "Saving",
+    "Suspending",
+    "Suspended",
     "Complete",
     "Failed",
 ]

@@ -6,7 +6,7 @@ Source: design, section 5, "Adoption is one atomic write".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -15,12 +15,14 @@ from heddle_operator.state.reasons import FailedReason, MoveKind, StartCause
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from planner.plans.ranks import Part, RankMap, Seat
-from worker.contract import ErrorKind, Member, Reason, Resume
+from worker.contract import ErrorKind, Member, Reason, Restore, Resume
+from worker.training_settings import Checkpointing
 
-Outcome = Literal["open", "live", "aborted", "complete", "failed"]
+# Lost and suspended ones are left behind: whatever ranks hold of them, a checkpoint counts.
+Outcome = Literal["open", "live", "aborted", "lost", "suspended", "complete", "failed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seal:
     """How an epoch is formed, written once before the first prepare: directives never differ.
 
@@ -30,6 +32,8 @@ class Seal:
         resume: where survivors of a loss go on.
         known_exits: (pod, pid) of rank processes that had ended before; a new one is a failure of
             this epoch.
+        restore: the checkpoint that a start goes on from; None: it starts anew, or holds state.
+        checkpoint: when and where its ranks save; None: they do not.
     """
 
     members: tuple[Member, ...]
@@ -37,6 +41,14 @@ class Seal:
     resume: Resume | None
     sealed_s: float
     known_exits: tuple[tuple[str, int], ...] = ()
+    restore: Restore | None = None
+    checkpoint: Checkpointing | None = None
+
+    @property
+    def first_step(self) -> int | None:
+        """Completed steps of the state that its ranks recover or load; None: they do neither."""
+        begins = self.resume or self.restore
+        return begins.step if begins is not None else None
 
     @cached_property
     def ranked(self) -> tuple[Member, ...]:
@@ -102,7 +114,7 @@ class EpochRecord:
     Attributes:
         composition: that the plan was searched for.
         outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
-            end the job.
+            end the job; lost and suspended ones send it back to a checkpoint.
         step_s: predicted seconds of a step; None where nobody predicted it.
         cause: errors of the epoch before, which this one recovers from.
         failures: errors for which this one was given up: its plan fails on these nodes.
@@ -114,6 +126,7 @@ class EpochRecord:
         closed_s: when the outcome was written.
         message: why it was given up.
         failed: why the job failed with it; None where it did not.
+        step: of one that is lost or suspended, the newest known step; None: nobody told it.
     """
 
     epoch: int
@@ -134,6 +147,12 @@ class EpochRecord:
     max_gpus: int | None = None
     moved_by: MoveKind | None = None
     failed: FailedReason | None = None
+    step: int | None = None
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the job has gone back to a checkpoint from it, or will."""
+        return self.outcome in ("lost", "suspended")
 
     @property
     def ranked(self) -> tuple[Member, ...]:
@@ -154,3 +173,9 @@ class EpochRecord:
     def parts(self) -> tuple[Part, ...]:
         """Part of the model that each rank holds."""
         return tuple(seat.part for seat in self.seats)
+
+
+def newest_live(epochs: Sequence[EpochRecord]) -> EpochRecord | None:
+    """The newest epoch on record as live; None where it, or a later one, was left behind."""
+    newest = next((r for r in reversed(epochs) if r.outcome == "live" or r.is_left), None)
+    return newest if newest is not None and not newest.is_left else None

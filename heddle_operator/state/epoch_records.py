@@ -15,9 +15,11 @@ from heddle_operator.state.epoch_record import EpochRecord
 
 # What an outcome may become: ranks that hold an epoch count more than an abort that came too late.
 _NEXT = {
-    "open": ("live", "aborted", "complete", "failed"),
-    "aborted": ("live", "complete", "failed"),
-    "live": ("complete", "failed"),
+    "open": ("live", "aborted", "lost", "suspended", "complete", "failed"),
+    "aborted": ("live", "lost", "suspended", "complete", "failed"),
+    "live": ("lost", "suspended", "complete", "failed"),
+    "lost": ("failed",),
+    "suspended": ("failed",),
     "complete": (),
     "failed": (),
 }
@@ -142,4 +144,5 @@ def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
         failures=action.failures,
         start_failures=action.start_failures,
         failed=action.failed,
+        step=action.step,
     )

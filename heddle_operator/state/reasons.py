@@ -16,6 +16,10 @@ FailedReason = Literal[
 DecisionReason = (
     FailedReason
     | Literal[
+        "CheckpointFailed",
+        "CheckpointRefused",
+        "CheckpointUnread",
+        "CheckpointsDiffer",
         "InsufficientGPUs",
         "OutputFailed",
         "PlanKept",

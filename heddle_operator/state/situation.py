@@ -25,7 +25,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import MemberView, Observed
 from worker.contract import Member, RankReport
 
-ALIVE = ("training", "switching", "saving", "done")
+ALIVE = ("training", "switching", "saving", "suspending", "suspended", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Situation:
 
     Attributes:
         live: the newest epoch that any rank holds, or that is on record as live; None before the
-            first.
+            first, and after one that was left behind.
         pending: an open epoch after the live one.
         holders: reachable ranks with state, by pod and slot.
         lost: what happened to ranks of the live epoch that neither train nor can, causes before
@@ -67,7 +67,8 @@ class Situation:
         doubtful: pods whose agents do not answer, and may yet before they are lost.
         ever_live: some epoch is on record as live.
         outdated: ranks that halted with the state of a past epoch, which the others have left: they
-            were cut off, and come back too late.
+            were cut off, and come back too late.  So are those of an epoch that was left behind.
+        left: the epoch that the job left behind for a checkpoint; None once a later one is live.
     """
 
     live: EpochRecord | None
@@ -77,6 +78,7 @@ class Situation:
     doubtful: tuple[str, ...]
     ever_live: bool
     outdated: tuple[Holder, ...] = ()
+    left: EpochRecord | None = None
 
     @property
     def is_stalled(self) -> bool:
@@ -111,18 +113,24 @@ class View:
 
 def situation(observed: Observed, now: float, settings: Settings) -> Situation:
     """Read the situation from a snapshot."""
-    everybody = _holders(observed, settings)
+    left = next((record for record in reversed(observed.epochs) if record.is_left), None)
+    first = left.epoch + 1 if left is not None else 0
+    everybody: list[Holder] = []
+    late: list[Holder] = []
+    for holder in _holders(observed, settings):
+        (everybody if (holder.rank.epoch or 0) >= first else late).append(holder)
     on_record = [
         r.epoch
         for r in observed.epochs
         if r.outcome in ("live", "complete", "failed") and r.closed_s is not None
+        if r.epoch >= first
     ]
     lived = [r.epoch for r in observed.epochs if r.outcome == "live"]
     held = [holder.rank.epoch for holder in everybody if holder.rank.epoch is not None]
-    newest = max(on_record + held, default=0)
-    live = observed.record(newest)
+    newest = max(on_record + held, default=first - 1)
+    live = observed.record(newest) if newest >= first else None
     current: list[Holder] = []
-    outdated: list[Holder] = []
+    outdated: list[Holder] = late
     for holder in everybody:
         (outdated if live and _is_outdated(holder, live) else current).append(holder)
     pending = next((r for r in observed.epochs if r.epoch > newest and r.outcome == "open"), None)
@@ -139,6 +147,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         ),
         ever_live=bool(lived),
         outdated=tuple(outdated),
+        left=left if live is None else None,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -51,6 +52,28 @@ class OperatorMetrics:
                     "heddle_job_predicted_memory_bytes",
                     "Most bytes that a GPU of the plan is to hold, by the planner",
                 ),
+                (
+                    "savedStep",
+                    "heddle_job_checkpoint_step",
+                    "Completed steps of the newest checkpoint",
+                ),
+                (
+                    "savedSeconds",
+                    "heddle_job_checkpoint_seconds",
+                    "From the boundary of its step until it was whole",
+                ),
+                ("savedBytes", "heddle_job_checkpoint_bytes", "Bytes of the newest checkpoint"),
+                (
+                    "savedStallSeconds",
+                    "heddle_job_checkpoint_stall_seconds",
+                    "Longest that a rank stood still for it",
+                ),
+                (
+                    "savedAt",
+                    "heddle_job_checkpoint_timestamp_seconds",
+                    "Unix time at which it was whole",
+                ),
+                ("lostSteps", "heddle_job_lost_steps", "Steps lost at starts from checkpoints"),
                 ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
             )
         }
@@ -108,6 +131,7 @@ class OperatorMetrics:
         """Take over a job's status and what was decided."""
         parts = (status.get(part, {}) for part in ("progress", "holders", "plan"))
         flat = {**status, **{key: value for part in parts for key, value in part.items()}}
+        flat |= _of_checkpoint(status.get("checkpoint") or {})
         for key, gauge in self._gauges.items():
             if isinstance(flat.get(key), int | float):
                 gauge.labels(namespace, job).set(flat[key])
@@ -184,6 +208,21 @@ class _Seen:
     counted: Recent[str] = field(default_factory=Recent)
     reasons: set[str] = field(default_factory=set)
     types: set[str] = field(default_factory=set)
+
+
+def _of_checkpoint(saved: Mapping[str, Any]) -> dict[str, float]:
+    """Figures of the newest checkpoint, by the keys of their gauges."""
+    names = {
+        "savedStep": "step",
+        "savedSeconds": "seconds",
+        "savedBytes": "bytes",
+        "savedStallSeconds": "stallSeconds",
+        "lostSteps": "lostSteps",
+    }
+    found = {key: saved[name] for key, name in names.items() if saved.get(name) is not None}
+    if "savedAt" in saved:
+        found["savedAt"] = datetime.fromisoformat(saved["savedAt"]).timestamp()
+    return found
 
 
 def _counted(action: Action) -> tuple[str, str] | None:

@@ -36,11 +36,11 @@ NODES = Composition(
 ADOPT = AdoptPlan(epoch=1, plan=fake_plan(NODES, JOB.workload), reason="start", composition=NODES)
 POD, OTHER = CreatePod("tiny-b-0", "b", 0, 2), CreatePod("tiny-a-0", "a", 0, 1)
 SEAL = Seal(
-    (Member(pod="tiny-b-0", slot=1, node="b", gpu=1, rank=0, holds=None),),
-    "10.0.0.1:5",
-    Resume(step=3, gradient_norm=0.5),
-    0.0,
-    (("tiny-b-0", 12),),
+    members=(Member(pod="tiny-b-0", slot=1, node="b", gpu=1, rank=0, holds=None),),
+    store="10.0.0.1:5",
+    resume=Resume(step=3, gradient_norm=0.5),
+    sealed_s=0.0,
+    known_exits=(("tiny-b-0", 12),),
 )
 # An agent that only listens: what pods do is the worker's contract, not the cluster's.
 AGENT = (

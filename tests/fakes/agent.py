@@ -9,7 +9,7 @@ from types import MappingProxyType
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.agent.compute_times import ComputeTimes
-from worker.contract import Directive, RankExit, RankReport, Report
+from worker.contract import Directive, FoundCheckpoints, RankExit, RankReport, Report, SaveRecord
 
 MICRO_BATCH_S = 0.01  # that a rank computes on one micro-batch, whatever its stage
 
@@ -31,11 +31,17 @@ class FakeAgent:
     exits: list[RankExit] = field(default_factory=list)
     leaving_at_s: float | None = None
     computing: dict[int, ComputeTimes] = field(default_factory=dict)
+    checkpoints: FoundCheckpoints | None = None
+    looked_s: float = 0.0
+    saves: tuple[SaveRecord, ...] = ()
+    is_told_to_suspend: bool = False
     shares: tuple[str, tuple[int, ...]] = ("", ())  # a plan, and its ranks' micro-batches
 
-    def report(self, job: str, beats: Mapping[int, float] = MappingProxyType({})) -> Report:
+    def report(
+        self, job: str, beats: Mapping[int, float] = MappingProxyType({}), now: float = 0.0
+    ) -> Report:
         """What a GET of the report answers; `beats` has ages of heartbeats by slot."""
-        directive = self.directive
+        directive, seen = self.directive, self.checkpoints
         return Report(
             job=job,
             pod=self.pod,
@@ -54,6 +60,9 @@ class FakeAgent:
                 for slot in sorted(self.ranks)
             ),
             exits=tuple(self.exits),
+            looks=True,
+            checkpoints=seen and seen.model_copy(update={"age_s": now - self.looked_s}),
+            saves=self.saves,
         )
 
     def measure(self, slot: int, speed: float) -> None:

@@ -25,6 +25,8 @@ from heddle_operator.state.actions import (
     SealEpoch,
     SendDirective,
     SendHalt,
+    SendLook,
+    SendSuspend,
 )
 from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
@@ -34,16 +36,18 @@ from heddle_operator.state.worth import NodeSizes, Worth
 from planner.model.workload import Workload
 from tests.fakes.agent import FakeAgent
 from tests.fakes.faults import FakeFaults
+from tests.fakes.saves import FakeSaves
 from tests.fakes.worlds import FakeWorlds
 from worker.agent.admission import Refused, admit, advances, read_directive
 from worker.contract import Directive, RankExit, RankReport
 
 
-class FakeCluster(FakeWorlds, FakeFaults):
+class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
     """The seam `Cluster` in memory; time is a number that tests advance."""
 
     def __init__(self, job: str, workload: Workload, as_pipeline: bool = False) -> None:
-        super().__init__()
+        FakeFaults.__init__(self)
+        FakeSaves.__init__(self)
         self.job = job
         self.workload = workload
         self.as_pipeline = as_pipeline
@@ -148,7 +152,7 @@ class FakeCluster(FakeWorlds, FakeFaults):
         for name, agent in self.agents.items():
             if name not in self.unreachable and not (name in self.frozen and name in self.views):
                 view = self.views.get(name)
-                report = agent.report(self.job, self._beats(agent))
+                report = agent.report(self.job, self._beats(agent), self.now)
                 self.views[name] = AgentView(
                     pod=name,
                     report=report,
@@ -207,10 +211,20 @@ class FakeCluster(FakeWorlds, FakeFaults):
                 self.asked[action.key] = action
             case RecordEvent():
                 self.events.setdefault(action.key, action)
+            case _:
+                self._hear(action)
+
+    def _hear(self, action: Action) -> None:
+        """What agents are told."""
+        match action:
             case SendDirective() if action.pod not in self.silent:
                 self._put(action.pod, action.directive)
             case SendHalt():
                 self._halt(action)
+            case SendLook():
+                self._look(action)
+            case SendSuspend():
+                self._suspend(action.pod)
             case _:
                 pass
 

@@ -120,6 +120,9 @@ class FakeWorlds:
             agent.change(rank.slot, step=step, phase=phase, waiting=False)
             if self.speeds:
                 agent.measure(rank.slot, self.speeds.get(agent.node, lambda: 1.0)())
+        if self._save_at_boundary(ranks):
+            for agent, rank in ranks:
+                agent.change(rank.slot, phase="suspended")
 
     def _save(self) -> None:
         """Each rank that trained its last step writes its part of the weights and is done."""
@@ -172,6 +175,11 @@ class FakeWorlds:
 
     def _fail_to_prepare(self, directive: Directive) -> bool:
         """Ranks on some nodes cannot prepare, and so nobody can."""
+        if self._loads_damaged(directive):
+            values = {"failed_epoch": directive.epoch, "error": "a block is damaged"}
+            member = directive.members[0]
+            self.agents[member.pod].change(member.slot, error_kind="checkpoint", **values)
+            return True
         guilty = [m for m in directive.members if m.node in self.failing and m.rank is not None]
         for member in guilty:
             failure = self.failing[member.node]
@@ -217,7 +225,8 @@ class FakeWorlds:
         """All members flip; with `flips` only the first so many do before their world breaks."""
         held = [m for m in directive.members if m.holds is not None]
         steps = {self.agents[m.pod].ranks[m.slot].step for m in held}
-        step = directive.resume.step if directive.resume else max(steps, default=0)
+        begins = directive.resume or directive.restore
+        step = begins.step if begins else max(steps, default=0)
         if directive.reason != "loss":
             assert len(steps) <= 1, f"the switch found its ranks at steps {steps}"
             newest = max((r.epoch or 0 for _, r in self.holders()), default=0)

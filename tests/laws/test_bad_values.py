@@ -23,6 +23,7 @@ from tests.builders import heddle_job
 
 CRD = Path(__file__).parents[2] / "manifests" / "crd" / "heddlejob.yaml"
 WORDS = 30  # of a sentence
+NEEDED = {"checkpoint": {"path": "/saves"}}  # fields without which a section is not read
 NONSENSE = "nonsense"
 
 
@@ -79,7 +80,7 @@ def test_a_field_of_a_job(path, value, allowed):
     body = heddle_job("tiny")
     at = body["spec"]
     for key in path[:-1]:
-        at = at.setdefault(key, {})
+        at = at.setdefault(key, dict(NEEDED.get(key, {})))
     at[path[-1]] = value
     with pytest.raises(InvalidJob) as refused:
         load_job(body)
@@ -125,7 +126,7 @@ def test_a_field_that_is_misspelt(path, name, required):
     body = heddle_job("tiny")
     at = body["spec"]
     for key in path:
-        at = at.setdefault(key, {})
+        at = at.setdefault(key, dict(NEEDED.get(key, {})))
     for key in required:
         at.setdefault(key, "x")
     at[f"{name}s"] = 1

@@ -278,8 +278,7 @@ class Agent:
         refused = refused or admit(self.directive, directive, self.settings.job)
         if refused is None and advances(self.directive, directive):
             self.directives.add(directive)
-            for process in self.processes.ranks:
-                self._send_directive(process)
+            self._tell(messages.Follow(directive=directive))
             self._fork_missing_ranks()
             self.changed()
         return refused
@@ -382,6 +381,7 @@ class Agent:
             store=self.store_address,
             ready=self.warm and self.store_address is not None and not self._fork_server_lost(),
             reads_columns=True,
+            looks=True,
             leaving_at_s=self.leaving_at_s,
             epoch=directive.epoch if directive else None,
             phase=directive.phase if directive else None,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,18 +21,22 @@ ANSWER_S = 30.0  # for a store that answers at all
 
 
 class CheckpointLook:
-    """The newest look; all methods run on the agent's event loop.
-
-    Attributes:
-        answer: to the newest look that has ended; None: none has.
-    """
+    """The newest look; all methods run on the agent's event loop."""
 
     def __init__(self, changed: Callable[[], None]) -> None:
         """Call `changed` with each answer."""
-        self.answer: FoundCheckpoints | None = None
+        self._answer: FoundCheckpoints | None = None
+        self._answered_s = 0.0
         self._changed = changed
         self._asked: Look | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def answer(self) -> FoundCheckpoints | None:
+        """The answer to the newest look that has ended; None: none has."""
+        if self._answer is None:
+            return None
+        return self._answer.model_copy(update={"age_s": time.monotonic() - self._answered_s})
 
     def begin(self, body: object) -> Refused | None:
         """Look, unless this very look is under way; or say what is wrong with the question."""
@@ -59,7 +64,7 @@ class CheckpointLook:
             return
         assert self._timer is not None
         self._timer.cancel()
-        self.answer, self._asked = found, None
+        self._answer, self._asked, self._answered_s = found, None, time.monotonic()
         self._changed()
 
 

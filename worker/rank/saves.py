@@ -51,7 +51,7 @@ class Saves:
         self._saver = Saver(
             vault=FolderVault(Path(how.path)),
             model=model,
-            epoch=move.directive.epoch,
+            epoch=move.directive.epoch + how.epochs_before,
             rank=seat.rank,
             ranks=len(pieces),
             pieces=pieces[seat.rank],

@@ -88,7 +88,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.planRef", "a" * 64, "at most 63 lower-case letters, digits and dashes"),
         ("spec.model", {"path": "/m", "configRef": "..%2f"}, "configRef: '..%2f' cannot be"),
         ("metadata.name", "a" * 64, "has 64 characters; at most 63 are allowed"),
-        ("spec.suspend", True, "suspending is not supported yet"),
+        ("spec.suspend", True, "suspend needs spec.checkpoint"),
         ("spec.data", {"builtin": "text", "path": "x"}, "one of `builtin`, `path` and `blend`"),
         ("spec.data", {"path": "a.jsonl"}, "spec.data: 'a.jsonl' is text, which needs a `tok"),
         ("spec.training.learningRate", float("inf"), "learningRate: it must be a finite number"),

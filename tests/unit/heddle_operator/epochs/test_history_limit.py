@@ -28,7 +28,7 @@ def a_record(epoch, outcome="aborted", holds=()):
     members = tuple(
         Member(pod=f"tiny-{h}-0", slot=0, node="a", gpu=0, rank=None, holds=h) for h in holds
     )
-    seal = Seal(members, "s:1", None, 0.0) if holds else None
+    seal = Seal(members=members, store="s:1", resume=None, sealed_s=0.0) if holds else None
     closed_s = None if outcome == "open" else float(epoch)
     return EpochRecord(
         epoch=epoch,
@@ -138,7 +138,9 @@ def limited(backoff_limit):
 
 
 def sealed(epoch, outcome="aborted", resume=None):
-    return replace(a_record(epoch, outcome), seal=Seal((), "s:1", resume, 0.0))
+    return replace(
+        a_record(epoch, outcome), seal=Seal(members=(), store="s:1", resume=resume, sealed_s=0.0)
+    )
 
 
 @pytest.mark.parametrize("limit", [30, 60])

@@ -23,7 +23,8 @@ from heddle_operator.state.epoch_record import EpochRecord, Failure, Seal, Start
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
-from worker.contract import Member, Resume
+from worker.contract import Member, Restore, Resume
+from worker.training_settings import Checkpointing
 
 NODES = Composition(
     (
@@ -36,15 +37,23 @@ OPEN = EpochRecord(
     epoch=7, plan=fake_plan(NODES, JOB.workload), reason="loss", composition=NODES, adopted_s=10.25
 )
 SEAL = Seal(
-    (Member(pod="p", slot=0, node="a", gpu=0, rank=None, holds=6, also_holds=5),),
-    "10.0.0.1:77",
-    Resume(step=4, gradient_norm=0.1 + 0.2),
-    11.5,
-    (("p", 12),),
+    members=(Member(pod="p", slot=0, node="a", gpu=0, rank=None, holds=6, also_holds=5),),
+    store="10.0.0.1:77",
+    resume=Resume(step=4, gradient_norm=0.1 + 0.2),
+    sealed_s=11.5,
+    known_exits=(("p", 12),),
+)
+RESTORED = dataclasses.replace(
+    SEAL,
+    resume=None,
+    restore=Restore(path="/saves/tiny", epoch=3, step=40, manifest="ab12"),
+    checkpoint=Checkpointing(path="/saves/tiny", every_steps=10),
 )
 RECORDS = {
     "open": OPEN,
     "sealed": dataclasses.replace(OPEN, seal=SEAL),
+    "restored": dataclasses.replace(OPEN, seal=RESTORED),
+    "left": dataclasses.replace(OPEN, seal=SEAL, outcome="lost", closed_s=12.75, step=41),
     "emergency": dataclasses.replace(OPEN, steps=9, is_emergency=True),
     "closed": dataclasses.replace(
         OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"
@@ -103,9 +112,9 @@ def in_format_1(record):
     return body
 
 
-@pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS)
-def test_a_record_of_the_first_format_is_read(record):
-    assert record_of_body(in_format_1(record), 0.0) == record
+@pytest.mark.parametrize("name", sorted(RECORDS.keys() - {"restored"}))
+def test_a_record_of_the_first_format_is_read(name):
+    assert record_of_body(in_format_1(RECORDS[name]), 0.0) == RECORDS[name]
 
 
 def test_a_record_of_a_newer_format_is_named():

@@ -27,7 +27,7 @@ def record(epoch, names):
         reason="join",
         composition=nodes,
         adopted_s=0.0,
-        seal=Seal(members, "s:1", None, 0.0),
+        seal=Seal(members=members, store="s:1", resume=None, sealed_s=0.0),
     )
 
 

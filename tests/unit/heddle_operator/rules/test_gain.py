@@ -129,7 +129,7 @@ def test_the_expected_stall_is_the_median_of_the_measured():
 
 
 def test_aborts_in_a_row_back_off_and_a_live_epoch_ends_the_row():
-    seal = Seal((), "s:1", None, 0.0)
+    seal = Seal(members=(), store="s:1", resume=None, sealed_s=0.0)
     aborted = tuple(replace(record(i + 1, "aborted", 0.0), seal=seal) for i in range(9))
     pauses = [backoff_s(aborted[:count], Settings()) for count in range(10)]
     assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
@@ -143,7 +143,7 @@ def test_an_epoch_that_never_told_its_ranks_of_it_costs_no_pause():
 
 def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
     def loss(epoch, step):
-        seal = Seal((), "s:1", Resume(step=step), 0.0)
+        seal = Seal(members=(), store="s:1", resume=Resume(step=step), sealed_s=0.0)
         return replace(record(epoch, "live", 0.0), reason="loss", seal=seal)
 
     first = record(1, "live", 0.0)

@@ -23,7 +23,7 @@ from tests.unit.worker.changes import change, plan
 
 TWO = nodes("fast-0:2 fast-1:1")
 PLAN = placed(template("2x6", 4, (8,)), composition=TWO)
-SEAL = Seal((), "10.0.0.1:5", None, 0.0)
+SEAL = Seal(members=(), store="10.0.0.1:5", resume=None, sealed_s=0.0)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 ADOPT = AdoptPlan(
     epoch=1, plan=fake_plan(NODES, a_job().workload), reason="start", composition=NODES
 )
-SEAL = SealEpoch(1, Seal((), "store:1", None, 0.0))
+SEAL = SealEpoch(1, Seal(members=(), store="store:1", resume=None, sealed_s=0.0))
 
 
 def records(*actions):

@@ -1,0 +1,47 @@
+"""`spec.checkpoint` of a HeddleJob: where its state is saved, how often, and how much stays."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from worker.training_settings import Count, Positive, Section
+
+
+class Interval(Section):
+    """Distance between two checkpoints; exactly one of its fields is given."""
+
+    steps: Count | None = Field(default=None, description="Steps between two checkpoints.")
+    seconds: Positive | None = Field(default=None, description="Seconds between two checkpoints.")
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Interval:
+        if (self.steps is None) == (self.seconds is None):
+            raise ValueError("give exactly one of steps and seconds, or leave interval out")
+        return self
+
+
+class Keep(Section):
+    """Checkpoints that stay."""
+
+    last: Count = Field(default=2, description="Number of the newest complete checkpoints.")
+
+
+class Checkpoint(Section):
+    """Checkpoints of the state, from which the job goes on when no pod holds it any more."""
+
+    path: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = Field(
+        description=(
+            "Folder on a volume of the pod template that all pods share. The checkpoints "
+            "of the job are in a folder of its name there."
+        )
+    )
+    interval: Interval | None = Field(
+        default=None,
+        description=(
+            "Distance between two checkpoints. Without it, the distance loses least time "
+            "for the measured cost of a save and the job's own losses (Young, Daly)."
+        ),
+    )
+    keep: Keep = Keep()

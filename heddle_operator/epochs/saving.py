@@ -1,0 +1,100 @@
+"""How often a job saves, and what is known of its saves.
+
+Source: Young, "A first order approximation to the optimum checkpoint interval" (1974), and Daly
+(2006), for the default of `spec.checkpoint.interval`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.situation import View
+from heddle_operator.state.snapshot import Observed
+from worker.contract import SaveRecord
+from worker.training_settings import Checkpointing
+
+FIRST_LOSS_S = 86_400.0  # between two losses, before the job has seen any for longer
+FIRST_COST_S = 1.0  # that training loses by a save, before one was measured
+LEAST_S, MOST_S = 30.0, 3_600.0  # between two checkpoints that nobody asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """Saves that agents tell of.
+
+    Attributes:
+        newest: the newest whole checkpoint, as the rank that committed it tells; None: none.
+        failed: the newest save that failed after it, of whatever rank; None: none.
+        num_bytes: that all ranks wrote for the newest.
+        copy_s: the longest that training waited for the newest.
+    """
+
+    newest: SaveRecord | None
+    failed: SaveRecord | None
+    num_bytes: int
+    copy_s: float
+
+
+def saves_of(observed: Observed) -> Saves:
+    """What the agents tell of saves."""
+    rows = [
+        save for agent in observed.agents.values() if agent.report for save in agent.report.saves
+    ]
+    whole = [save for save in rows if save.outcome == "saved" and save.rank == 0]
+    newest = max(whole, key=_age, default=None)
+    since = _age(newest) if newest is not None else (0, -1)
+    failed = [save for save in rows if _age(save) > since and _has_failed(save)]
+    of_newest = [
+        save
+        for save in rows
+        if newest is not None and (save.outcome, _age(save)) == ("saved", since)
+    ]
+    return Saves(
+        newest,
+        max(failed, key=lambda save: save.ended_unix_s, default=None),
+        sum(save.num_bytes for save in of_newest),
+        max((save.copy_s for save in of_newest), default=0.0),
+    )
+
+
+def checkpointing(view: View, record: EpochRecord) -> Checkpointing | None:
+    """When and where the ranks of an epoch save, as it is sealed; None: they do not."""
+    wanted, training = view.job.spec.checkpoint, view.job.training.checkpoint
+    if wanted is None or training is None:
+        return None
+    before = {"epochs_before": _epochs_before(view, record)}
+    if wanted.interval is not None:
+        return training.model_copy(update=before)
+    cost_s = saves_of(view.observed).copy_s or FIRST_COST_S
+    every_s = math.sqrt(2 * cost_s * _between_losses_s(view.observed.epochs, view.now))
+    return training.model_copy(update={"every_s": min(max(every_s, LEAST_S), MOST_S), **before})
+
+
+def _epochs_before(view: View, record: EpochRecord) -> int:
+    """What makes the names of this epoch's checkpoints the newest of all that pods see."""
+    last = view.situation.live or view.situation.left
+    known = last.seal.checkpoint if last is not None and last.seal is not None else None
+    reports = view.observed.reports.values()
+    told = [report.checkpoints for report in reports if report.checkpoints is not None]
+    seen = [answer.newest_epoch for answer in told if answer.epoch == record.epoch]
+    return max(known.epochs_before if known else 0, 1 + max(seen, default=-1) - record.epoch, 0)
+
+
+def _between_losses_s(epochs: Iterable[EpochRecord], now: float) -> float:
+    """Mean time between losses of ranks, as far as records tell."""
+    records = tuple(epochs)
+    losses = sum(record.reason == "loss" or record.outcome == "lost" for record in records)
+    if not losses:
+        return FIRST_LOSS_S
+    return max(LEAST_S, (now - records[0].adopted_s) / losses)
+
+
+def _has_failed(save: SaveRecord) -> bool:
+    return save.outcome == "failed" or (save.outcome == "given up" and save.error is not None)
+
+
+def _age(save: SaveRecord) -> tuple[int, int]:
+    return save.epoch, save.step
