@@ -75,7 +75,7 @@ def choose_checkpoint(
 
 
 def restarts(epochs: Iterable[EpochRecord]) -> Iterator[tuple[int, int, int]]:
-    """(epoch, step, steps lost) of each start from a checkpoint; 0 where nobody told the last step."""
+    """(epoch, step, steps lost) of each start from a checkpoint, as far as anybody told."""
     reached = 0
     for record in epochs:
         restore = record.seal.restore if record.seal is not None else None

@@ -62,10 +62,9 @@ def _suspend(view: View, live: EpochRecord) -> Decision | None:
             f"the checkpoint of step {failed.step} is not saved, and the job trains on: "
             f"{failed.error}"
         )
-        event = RecordEvent(f"unsaved-{live.epoch}-{failed.step}", "CheckpointFailed", words)
         if left_s > 0:
             return Decision(
-                actions=(event,),
+                actions=(),
                 phase="Suspending",
                 message=words,
                 look_again_s=left_s,

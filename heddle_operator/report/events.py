@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.epochs.saving import saves_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.starts import troubles
@@ -59,6 +60,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
         found.append(RecordEvent(f"diverged-{first.step}", "Diverged", said))
     if decision.slow:
         found.append(RecordEvent(f"slow-{decision.slow}", "SlowRanks", decision.slow))
+    found += _of_checkpoints(observed, decision)
     found += _of_nodes(job, observed, live)
     for gpu_type, speed in type_speeds(observed.nodes).items():
         said = f"GPU type {gpu_type} computes at {speed:g} of the speed that its profile says"
@@ -67,6 +69,15 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
         key = f"blocked-{live.epoch}-{drain.blocked}"
         found.append(RecordEvent(key, "DrainBlocked", drain.blocked))
     return tuple(found)
+
+
+def _of_checkpoints(observed: Observed, decision: Decision) -> Iterator[RecordEvent]:
+    failed = saves_of(observed).failed
+    if failed is not None:
+        said = f"the checkpoint of step {failed.step} is not saved: {failed.error}"
+        yield RecordEvent(f"unsaved-{failed.epoch}-{failed.step}", "CheckpointFailed", said)
+    if decision.reason in ("CheckpointRefused", "CheckpointUnread", "CheckpointsDiffer"):
+        yield RecordEvent(f"refused-{decision.message}", "CheckpointRefused", decision.message)
 
 
 def _of_nodes(

@@ -18,6 +18,8 @@ _NORMAL: frozenset[EventReason] = frozenset(
         "PlanRecommended",
         "PlanSelected",
         "ReconfigurationSucceeded",
+        "Restored",
+        "Suspended",
     }
 )
 NOTE_BYTES = 1024  # Kubernetes counts bytes, not letters

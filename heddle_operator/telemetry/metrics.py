@@ -55,7 +55,7 @@ class OperatorMetrics:
                 (
                     "savedStep",
                     "heddle_job_checkpoint_step",
-                    "Completed steps of the newest checkpoint",
+                    "Steps of the newest checkpoint",
                 ),
                 (
                     "savedSeconds",
