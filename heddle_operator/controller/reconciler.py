@@ -40,7 +40,7 @@ from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import AgentView, Observed
 from heddle_operator.state.worth import NodeSizes
 from worker.log_lines import about
 
@@ -85,15 +85,19 @@ class Reconciler:
         self._emitted: Recent[str] = Recent()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
+        self._reached_step: int | None = None
         self.view: View | None = None  # of the newest pass
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
         seen = await self._cluster.observe()
         self._agents.watch(seen.pods)
+        agents = dict(self._agents.views)
+        self._reached_step = reached_step(agents.values(), self._reached_step)
         return replace(
             seen,
-            agents=dict(self._agents.views),
+            agents=agents,
+            reached_step=self._reached_step,
             replies=dict(self._planning.replies),
             planning=self._planning.in_flight,
             repriced_s=self._planning.repriced_s,
@@ -184,6 +188,13 @@ def recovers_since(decision: Decision, before_s: float | None, now: float) -> fl
     if decision.phase != "Recovering":
         return None
     return now if before_s is None else before_s
+
+
+def reached_step(agents: Iterable[AgentView], before: int | None) -> int | None:
+    """Completed steps that ranks hold; what was known before where no rank holds any."""
+    reports = [agent.report for agent in agents if agent.report is not None]
+    ranks = [rank for report in reports for rank in report.ranks if rank.epoch is not None]
+    return max((rank.step for rank in ranks), default=before)
 
 
 def with_allowance(arbiter: Arbiter, view: View, weigh: Callable[[NodeSizes], None]) -> View:

@@ -28,19 +28,12 @@ LOOK_AGAIN_S = 5.0  # at a folder that cannot be read, or that pods see differen
 
 def lose(view: View, live: EpochRecord, problem: str) -> Decision:
     """The ranks hold no whole state any more: the job goes back to a checkpoint."""
-    step = newest_step(view.observed)
-    message = f"{problem}; the job goes back to a checkpoint"
+    step = view.observed.reached_step
+    after = f" after step {step}" if step is not None else ""
+    message = f"{problem}{after}; the job goes back to a checkpoint"
     event = RecordEvent(f"back-{live.epoch}", "StateLost", message)
     closed = CloseEpoch(epoch=live.epoch, outcome="lost", message=problem, step=step)
     return Decision(actions=(closed, event), phase="Recovering", message=message, look_again_s=0.0)
-
-
-def newest_step(observed: Observed) -> int | None:
-    """Completed steps that any agent told of; None: nobody did."""
-    ranks = [
-        rank for agent in observed.agents.values() if agent.report for rank in agent.report.ranks
-    ]
-    return max((rank.step for rank in ranks if rank.epoch is not None), default=None)
 
 
 def choose_checkpoint(
@@ -59,7 +52,7 @@ def choose_checkpoint(
     silent = [pod for pod in pods if answers[pod] is None]
     if silent:
         asked = tuple(SendLook(pod, look) for pod in silent)
-        words = f"{named('pod', silent)} look for checkpoints in {path}"
+        words = f"{counted(len(silent), 'pod')} of {len(answers)} look for checkpoints in {path}"
         return replace(_waits(words, None), actions=asked)
     told = {pod: answer for pod, answer in answers.items() if answer is not None}
     problem = _problem(told, path)

@@ -7,7 +7,6 @@ Source: Kubernetes' Job (suspend).
 
 from __future__ import annotations
 
-from heddle_operator.epochs.restoring import newest_step
 from heddle_operator.epochs.saving import saves_of
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendSuspend
 from heddle_operator.state.decision import Decision
@@ -50,7 +49,7 @@ def _suspend(view: View, live: EpochRecord) -> Decision | None:
         seen.rank.phase if seen.rank is not None else "elsewhere" for seen in observed.ranked(live)
     }
     if phases == {"suspended"}:
-        step = newest_step(observed)
+        step = observed.reached_step
         words = f"{WORDS} after step {step}"
         event = RecordEvent(f"suspended-{live.epoch}", "Suspended", words)
         done = CloseEpoch(epoch=live.epoch, outcome="suspended", message=words, step=step)

@@ -188,6 +188,8 @@ class Observed:
         stalls_s: measured stalls of this job's planned moves (joins and drains), oldest first.
         repriced_s: when the times that plans are priced by were last corrected; None: never.
         recovering_since_s: since when this operator has seen the job recover from a loss.
+        reached_step: completed steps that agents told of last, though they may be gone now; None:
+            this operator never heard.
         unusable: nodes with GPUs that the job cannot use, and why, for people.
         refusals: pods that the cluster refused to create.
         referenced: the plan that `planRef` names; None where the job names none.
@@ -213,6 +215,7 @@ class Observed:
     stalls_s: tuple[float, ...] = ()
     repriced_s: float | None = None
     recovering_since_s: float | None = None
+    reached_step: int | None = None
     unusable: tuple[tuple[str, str], ...] = ()
     refusals: tuple[RefusedPod, ...] = ()
     referenced: ReferencedPlan | None = None

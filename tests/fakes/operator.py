@@ -9,7 +9,7 @@ from dataclasses import replace
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.controller.node_speeds import NodeSpeeds
-from heddle_operator.controller.reconciler import recovers_since, with_allowance
+from heddle_operator.controller.reconciler import reached_step, recovers_since, with_allowance
 from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.state.actions import RecordEvent
@@ -40,11 +40,14 @@ class FakeOperator:
         self.speeds = speeds
         self.decision = Decision(actions=(), phase="Pending", message="")
         self.recovering_since_s: float | None = None
+        self.reached_step: int | None = None
 
     def reconcile(self) -> Decision:
         """One pass; a lost race is forgotten, as the next pass sees it."""
         cluster = self.cluster
         seen = replace(cluster.snapshot(), recovering_since_s=self.recovering_since_s)
+        self.reached_step = reached_step(seen.agents.values(), self.reached_step)
+        seen = replace(seen, reached_step=self.reached_step)
         if self.speeds is not None:
             seen = self.speeds.seen(seen, cluster.now)
         view = View.of(self.job, seen, cluster.now, self.settings)
