@@ -75,8 +75,8 @@ file_option = click.Path(path_type=Path)
     "--fresh",
     is_flag=True,
     help=(
-        "Remove measurements, logs and weights of an earlier run from the output "
-        "folder, and no other file."
+        "Begin anew: remove checkpoints of the job, and measurements, logs and weights "
+        "of an earlier run from the output folder, and no other file."
     ),
 )
 @click.option(
@@ -153,7 +153,7 @@ def train(
         _say_checked(job, choices, machine, output)
         return
     click.echo(
-        f"heddle train {job}: Ctrl-C ends it after the step and writes the weights.",
+        f"heddle train {job}: Ctrl-C saves a checkpoint and ends it; the same command goes on.",
         err=output == "json",
     )
     for note in choices.notes:
@@ -170,16 +170,20 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
     """The run, with its own id and its output folder."""
     import secrets
 
+    from heddle.train.checkpoints import has_checkpoint, remove_checkpoints
     from heddle.train.preconditions.output_folder import OutputFolder
     from worker.weights.run_record import RunRecord
 
     assert choices.job.spec.output is not None
     folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
     record = RunRecord(run=run, job=name, host=os.uname().nodename, pid=os.getpid())
-    with contextlib.closing(OutputFolder(folder, record, fresh)) as held:
+    saved = choices.job.name if has_checkpoint(choices.job) else ""
+    with contextlib.closing(OutputFolder(folder, record, fresh, saved)) as held:
         if held.note:
             click.echo(f"note: {held.note}", err=output == "json")
-        yield choices.of_run(run)
+        if fresh:
+            remove_checkpoints(choices.job)
+        yield choices.of_run(held.run)
 
 
 def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> None:
@@ -233,7 +237,7 @@ def _train(
             click.echo(f"Error: {error}", err=True)
             return 1
         _finish(run.result(), output)
-    return INTERRUPTED if run.is_finishing or run.has_quit else 0
+    return INTERRUPTED if run.is_suspending or run.has_quit else 0
 
 
 def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, output: str) -> Path:

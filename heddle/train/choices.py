@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine
 from heddle.train.preconditions.given_plan import given_plan
 from heddle.train.run import MOST_GPUS
@@ -187,7 +188,8 @@ def as_run_here(
         update={"log_format": log_format or spec.worker.log_format, "template": {}}
     )
     update = {"elastic": elastic, "output": Output(path=str(output)), "worker": worker}
-    return job.model_copy(update={"spec": spec.model_copy(update=update)}), tuple(notes)
+    here = job.model_copy(update={"spec": spec.model_copy(update=update)})
+    return saved_here(here, output), tuple(notes)
 
 
 def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:

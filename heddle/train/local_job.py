@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from heddle.train.checkpoints import saved_state
 from heddle.train.choices import Choices
 from heddle.train.measured import cache_folder, measured_peak
 from heddle.train.preconditions.refusals import check_priced
@@ -51,7 +52,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
 class LocalJob(LocalRun):
     """A run of a user's job."""
 
-    FINISHES = True
+    SAVES = True
 
     def result(self) -> dict[str, Any]:
         """The run as plain data; call it after `close`."""
@@ -74,4 +75,5 @@ class LocalJob(LocalRun):
             **found,
             "output": str(folder) if folder and kept else None,
             "parts": str(parts) if parts else None,
+            "checkpoint": saved_state(self.job, self.recorder.saves.values()),
         }

@@ -26,7 +26,7 @@ from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import EvaluationRecord, Report, StepRecord, SwitchRecord
+from worker.contract import EvaluationRecord, Report, SaveRecord, StepRecord, SwitchRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,9 @@ class Recorder:
     message: str = ""
     keeps_plan: bool = False
     output_failure: str = ""  # why the final weights cannot be written now
+    refused_checkpoint: str = ""  # why the run cannot go on from its checkpoint
+    pods: int = 0  # that are there
+    saves: dict[tuple[int, int, int], SaveRecord] = field(default_factory=dict)
     _halted_s: float | None = None
     _agreed_s: float | None = None
 
@@ -96,6 +99,8 @@ class Recorder:
             self.steps.setdefault(step.epoch, {}).setdefault(report.pod, {})[step.step] = step
         for evaluation in report.evaluations:
             self.evaluations[evaluation.step] = evaluation
+        for save in report.saves:
+            self.saves[save.epoch, save.step, save.rank] = save
         for switch in report.switches:
             self.switches.setdefault(switch.epoch, {})[(report.pod, switch.slot)] = switch
         for rank in report.ranks:
@@ -115,7 +120,9 @@ class Recorder:
     def take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         """Note when the loop did what."""
         self.phase, self.message, self.epochs = decision.phase, decision.message, observed.epochs
-        self.keeps_plan = decision.keeps_plan
+        self.keeps_plan, self.pods = decision.keeps_plan, len(observed.pods)
+        is_refused = decision.reason == "CheckpointRefused"
+        self.refused_checkpoint = decision.message if is_refused else ""
         self.output_failure = output_failure(observed) if self.phase == "Saving" else ""
         for action in decision.actions:
             match action:

@@ -28,7 +28,7 @@ from heddle.train.correction import (
 )
 from heddle.train.recorder import Happened, Recorder
 from heddle.train.script import Event
-from heddle_operator.apis.errors import InvalidScript, ProcessFailed
+from heddle_operator.apis.errors import InvalidJob, InvalidScript, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
@@ -139,7 +139,7 @@ class LocalRun:
         say: gets each sentence on what is going on.
     """
 
-    FINISHES: ClassVar[bool] = False  # whether Ctrl-C and q write the weights before the end
+    SAVES: ClassVar[bool] = False  # whether Ctrl-C and q save a checkpoint before the end
 
     def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
         self.options = options
@@ -149,7 +149,8 @@ class LocalRun:
         self.profile = options.profile
         self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
         self.has_quit = False
-        self.is_finishing = False
+        self.is_suspending = False
+        self._reconciler: Reconciler | None = None
         self._directory = directory
         self._logs = options.logs or directory
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -199,7 +200,7 @@ class LocalRun:
         """
         # Each takes seconds on a core of its own.
         await asyncio.gather(self._planning.start(), self._prepare_data())
-        reconciler = Reconciler(
+        reconciler = self._reconciler = Reconciler(
             self.job,
             self.cluster,
             self._agents,
@@ -217,8 +218,10 @@ class LocalRun:
         try:
             while not loop.done():
                 await asyncio.wait({loop}, timeout=1.0)
-                if self.is_finishing:
-                    self._agents.finish()
+                if self.recorder.phase == "Suspended" and not self.recorder.pods:
+                    return
+                if self.recorder.refused_checkpoint:
+                    raise InvalidJob(f"{self.recorder.refused_checkpoint}, or --fresh")
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
                         f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
@@ -233,12 +236,15 @@ class LocalRun:
                 f"the job failed ({decision.reason or 'Failed'}): {decision.message}"
             )
 
-    def finish(self) -> bool:
-        """Train no further step and write the weights; False if there is nothing to write."""
-        if not self.recorder.step:
+    def suspend(self) -> bool:
+        """Save a checkpoint and end; False if there is no new step to save."""
+        if not self.recorder.step or self._reconciler is None:
             return False
-        self.is_finishing = True
-        self._agents.finish()
+        self.is_suspending = True
+        if self.recorder.phase != "Saving":
+            spec = self.job.spec.model_copy(update={"suspend": True})
+            self.job = self._reconciler.job = self.job.model_copy(update={"spec": spec})
+            self._trigger.set()
         return True
 
     async def end(self) -> None:

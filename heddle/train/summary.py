@@ -45,8 +45,23 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
             f"with it; the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
         )
-    found = (trained, " ".join(paces), _where_weights_are(result))
+    found = (trained, " ".join(paces), _where_it_goes_on(result) or _where_weights_are(result))
     return tuple(sentence for sentence in found if sentence)
+
+
+def _where_it_goes_on(result: Mapping[str, Any]) -> str:
+    """The checkpoint of a run that Ctrl-C ended; "" for any other."""
+    saved = result["checkpoint"]
+    if result["phase"] != "Suspended" or saved is None:
+        return ""
+    megabytes = saved["bytes"] / 1e6
+    rate = megabytes / saved["seconds"] if saved["seconds"] else 0.0
+    folder = saved["folder"]
+    return (
+        f"The state after step {saved['step']} is in {folder} ({megabytes:,.1f} MB in "
+        f"{saved['seconds']:.1f} s, {rate:,.0f} MB/s). The same command goes on from there; "
+        f"`heddle checkpoint export {folder} FOLDER` writes its weights as a model."
+    )
 
 
 def _where_weights_are(result: Mapping[str, Any]) -> str:

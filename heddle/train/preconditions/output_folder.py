@@ -47,15 +47,19 @@ class Use:
         note: what is said of a run that was there before; "" if nothing.
         removable: what a fresh run removes of that one.
         kept: files with a name that a model's files have, which no run of Heddle wrote.
+        goes_on: id of the run that goes on from its checkpoint; "" if none does.
     """
 
     refusal: str = ""
     note: str = ""
     removable: tuple[Path, ...] = ()
     kept: tuple[str, ...] = ()
+    goes_on: str = ""
 
 
-def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) -> Use:
+def use_of(
+    folder: Path, record: RunRecord | None, host: str, is_fresh: bool, saved: str = ""
+) -> Use:
     """Whether a run of this host may use a folder that no process has locked.
 
     Args:
@@ -63,6 +67,7 @@ def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) ->
         record: that it holds, if any.
         host: of this machine.
         is_fresh: what an earlier run left may be removed.
+        saved: name of the job, if a checkpoint of it is there.
     """
     if record is not None and not record.host:
         return Use(
@@ -84,6 +89,9 @@ def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) ->
             f"the output folder {folder} holds {foreign[0]}, which no run is recorded to have "
             f"written; {ANOTHER}, or move it away"
         )
+    if record is not None and saved == record.job and not models and not is_fresh:
+        note = f"the run goes on from its newest checkpoint; --fresh begins a new one in {folder}"
+        return Use(note=note, kept=kept, goes_on=record.run)
     results = models or any(path.parent in _folders(folder) for path in removable)
     if results and not is_fresh:
         whose = "another run" if record is None else f"a run of job {record.job}"
@@ -97,17 +105,17 @@ def use_of(folder: Path, record: RunRecord | None, host: str, is_fresh: bool) ->
     return Use(note=note, removable=removable if is_fresh else (), kept=kept)
 
 
-def look(folder: Path, is_fresh: bool) -> Use:
-    """Answer of `lock` for a folder now; nothing is changed.
+def look(folder: Path, is_fresh: bool, saved: str = "") -> Use:
+    """Answer of `OutputFolder` for a folder now; nothing is changed.
 
     Raises:
         InvalidJob: its record cannot be read.
     """
     path = folder / RECORD
     if not path.is_file():
-        return use_of(folder, None, os.uname().nodename, is_fresh)
+        return use_of(folder, None, os.uname().nodename, is_fresh, saved)
     with _opened(path, writes=False) as file:
-        return _judged(folder, file, is_fresh, fcntl.LOCK_SH)
+        return _judged(folder, file, is_fresh, saved, fcntl.LOCK_SH)
 
 
 class OutputFolder:
@@ -115,29 +123,31 @@ class OutputFolder:
 
     Attributes:
         note: see `Use`.
+        run: id of the run, that of the earlier one where it goes on.
 
     Args:
         folder: it is made if it is missing.
         record: of the run.
         is_fresh: what an earlier run left is removed.
+        saved: see `use_of`.
 
     Raises:
         InvalidJob: it is used, or holds what another run left.
     """
 
-    def __init__(self, folder: Path, record: RunRecord, is_fresh: bool) -> None:
+    def __init__(self, folder: Path, record: RunRecord, is_fresh: bool, saved: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = _opened(folder / RECORD, writes=True)
         try:
-            use = _judged(folder, self._file, is_fresh, fcntl.LOCK_EX)
+            use = _judged(folder, self._file, is_fresh, saved, fcntl.LOCK_EX)
             if use.refusal:
                 raise InvalidJob(use.refusal)
             _remove(use.removable, folder)
         except BaseException:
             self._file.close()
             raise
-        self.note = use.note
-        self._record = replace(record, kept=use.kept)
+        self.note, self.run = use.note, use.goes_on or record.run
+        self._record = replace(record, run=self.run, kept=use.kept)
         self._write()
 
     def close(self) -> None:
@@ -154,7 +164,7 @@ class OutputFolder:
         self._file.flush()
 
 
-def _judged(folder: Path, file: TextIO, is_fresh: bool, kind: int) -> Use:
+def _judged(folder: Path, file: TextIO, is_fresh: bool, saved: str, kind: int) -> Use:
     """Permission for a folder, once its record is locked, or is found to be."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
@@ -175,7 +185,7 @@ def _judged(folder: Path, file: TextIO, is_fresh: bool, kind: int) -> Use:
         if record is not None:
             who = f"process {record.pid} of host {record.host}, which trains job {record.job}"
         return Use(f"the output folder {folder} is used by {who}; {ANOTHER}, or wait for its end")
-    return use_of(folder, record, os.uname().nodename, is_fresh)
+    return use_of(folder, record, os.uname().nodename, is_fresh, saved)
 
 
 def _opened(path: Path, *, writes: bool) -> TextIO:

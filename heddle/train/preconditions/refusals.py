@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from heddle.train.checkpoints import has_checkpoint
 from heddle.train.choices import Choices
 from heddle.train.preconditions.output_folder import ANOTHER, look
 from heddle.train.run import check_nodes
@@ -64,7 +65,7 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         folder = Path(job.spec.output.path)
         removed_bytes = 0
         try:
-            use = look(folder, is_fresh)
+            use = look(folder, is_fresh, job.name if has_checkpoint(job) else "")
             removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
             if use.refusal:
                 yield use.refusal

@@ -58,7 +58,7 @@ async def show(
             training = asyncio.ensure_future(run.train())
             unsaved = asyncio.ensure_future(UnsavedLines(run, say).watch())
             stack.callback(unsaved.cancel)
-            if run.FINISHES:
+            if run.SAVES:
                 loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
             if interactive:
                 stack.enter_context(_keys(run, training, say))
@@ -82,9 +82,11 @@ async def show(
 
 
 def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
-    """End the training after its step; at once if there is nothing to keep, or the second time."""
+    """Save a checkpoint and end; at once if there is nothing to keep, or the second time."""
     is_saving = run.recorder.phase == "Saving"
-    if run.is_finishing or not run.finish():
+    if run.is_suspending and not is_saving:
+        say("the save is given up; the run goes on from the checkpoint before it")
+    if run.is_suspending or not run.suspend():
         run.has_quit = True
         training.cancel()
         return
@@ -92,8 +94,8 @@ def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
         say(end_warning(run))
         return
     say(
-        f"step {run.recorder.step}: the training ends after this step and the weights are written; "
-        "moments and the position in the data are not in them; again: end at once"
+        f"step {run.recorder.step}: the training ends after this step, and its state is saved; "
+        "again: end at once"
     )
 
 
@@ -107,7 +109,7 @@ def _keys(run: LocalRun, training: asyncio.Future[None], say: Say) -> Iterator[N
 
     def on_key(key: str) -> None:
         nonlocal added
-        if key == "q" and run.FINISHES:
+        if key == "q" and run.SAVES:
             _interrupt(run, training, say)
             return
         if key == "q":

@@ -1,0 +1,72 @@
+"""The checkpoints of a run on this machine: where they are, and what `--fresh` removes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from heddle_operator.apis.checkpoint import Checkpoint, Keep
+from heddle_operator.apis.heddlejob import HeddleJob
+from worker.checkpoint.attempts import complete, objects_of
+from worker.checkpoint.folder_vault import FolderVault
+from worker.contract import SaveRecord
+
+FOLDER = "checkpoints"  # under the output folder, where the job names no other
+KEPT = Keep(last=1)
+
+
+def saved_here(job: HeddleJob, output: Path) -> HeddleJob:
+    """The job, which saves checkpoints under its output folder unless it names another path."""
+    if job.spec.checkpoint is not None:
+        return job
+    checkpoint = Checkpoint(path=str(output.absolute() / FOLDER), keep=KEPT)
+    spec = job.spec.model_copy(update={"checkpoint": checkpoint})
+    return job.model_copy(update={"spec": spec})
+
+
+def folder_of(job: HeddleJob) -> Path:
+    """The folder of the job's own checkpoints."""
+    checkpoint = job.training.checkpoint
+    assert checkpoint is not None, "a run on this machine saves"
+    return Path(checkpoint.path)
+
+
+def has_checkpoint(job: HeddleJob) -> bool:
+    """Whether a complete checkpoint of the job's name is there.
+
+    Raises:
+        WorkerError: the folder cannot be read.
+    """
+    return bool(complete(FolderVault(folder_of(job)).names()))
+
+
+def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] | None:
+    """The newest whole checkpoint of a run as plain data; None if it saved none."""
+    rows = [save for save in saves if save.outcome == "saved"]
+    newest = max((save for save in rows if save.rank == 0), key=_age, default=None)
+    if newest is None:
+        return None
+    parts = [save for save in rows if _age(save) == _age(newest)]
+    return {
+        "folder": str(folder_of(job)),
+        "step": newest.step,
+        "bytes": sum(save.num_bytes for save in parts),
+        "seconds": newest.seconds,
+    }
+
+
+def _age(save: SaveRecord) -> tuple[int, int]:
+    return save.epoch, save.step
+
+
+def remove_checkpoints(job: HeddleJob) -> None:
+    """Remove all checkpoints of the job's name, manifests first, and no other file.
+
+    Raises:
+        WorkerError: one of them cannot be removed.
+    """
+    vault = FolderVault(folder_of(job))
+    for attempt, names in objects_of(vault.names()).items():
+        for name in sorted(names, key=attempt.manifest.__ne__):
+            vault.remove(name)
