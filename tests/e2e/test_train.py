@@ -63,26 +63,16 @@ def interrupted_after(
         return process.wait(timeout=60), result.read(), "".join(said)
 
 
-def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path) -> None:
-    command = [
-        HEDDLE,
-        "train",
-        str(folder / "job.yaml"),
-        "--output",
-        "json",
-        "--ranks",
-        "1",
-        "--log-format",
-        "json",
-    ]
-    command += ["--script", str(folder / "script.yaml"), "--output-path", str(folder / "out")]
+def test_ctrl_c_saves_a_job_and_the_same_command_goes_on(folder: Path) -> None:
+    command = [HEDDLE, "train", str(folder / "job.yaml"), "--output", "json", "--ranks", "1"]
+    command += ["--log-format", "json", "--output-path", str(folder / "out")]
+    command += ["--script", str(folder / "script.yaml")]
     words = ("node here is drained", "is live")
     status, out, err = interrupted_after(words, command, folder)
     assert status == 130, err
-    assert "moments and the position in the data are not in them" in err
+    assert "its state is saved" in err
     result = json.loads(out)
-    assert (result["phase"], result["emulated"]) == ("Complete", False)
-    assert result["message"].startswith("the training was ended after step ")
+    assert (result["phase"], result["emulated"]) == ("Suspended", False)
     assert [epoch["reason"] for epoch in result["epochs"]][-1] == "drain"
     assert [node["name"] for node in result["epochs"][-1]["composition"]] == ["more"]
     assert result["orphan_processes"] == 0
@@ -94,7 +84,14 @@ def test_a_job_trains_on_this_machine_and_ctrl_c_writes_its_weights(folder: Path
         if line.startswith("{")
     ]
     assert all(row["job"] == "tiny" and row["pod"].startswith("tiny-") for row in rows)
-    assert {"config.json", "model.safetensors"} <= {p.name for p in (folder / "out").iterdir()}
-    assert result["output"] == str(folder / "out")
     (profile,) = (folder / "cache").glob("heddle/profiles/cpu-*/model/cpu-*.json")
     assert json.loads(profile.read_text())["origin"] == "measured"
+    saved = result["checkpoint"]
+    assert saved["folder"] == str(folder / "out" / "checkpoints" / "tiny")
+    assert saved["step"] == result["epochs"][-1]["last_step"] + 1
+
+    status, out, err = interrupted_after(("trains on",), command[:-2], folder)
+    assert status == 130, err
+    again = json.loads(out)
+    assert again["epochs"][0]["first_step"] == saved["step"]
+    assert again["checkpoint"]["step"] > saved["step"]

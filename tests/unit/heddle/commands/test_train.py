@@ -74,5 +74,5 @@ def test_a_job_that_cannot_be_read_is_all_that_is_said(tmp_path):
 
 def test_the_first_line_says_what_ctrl_c_does(tmp_path):
     done = invoked(EXAMPLE, "--output-path", str(tmp_path))
-    assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C ends it after the step")
+    assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C saves a checkpoint")
     assert isinstance(done.exception, AssertionError)  # it would have started

@@ -19,6 +19,8 @@ RESULT = {
     "emulated": False,
     "output": "/out",
     "parts": None,
+    "checkpoint": None,
+    "phase": "Complete",
 }  # fmt: skip
 
 
@@ -48,6 +50,13 @@ def test_an_emulated_step_is_called_emulated_and_no_weights_are_named_that_are_n
 def test_whole_parts_are_named_with_the_command_that_makes_a_model_of_them():
     *_, kept = summary({**RESULT, "epochs": [EPOCH], "output": None, "parts": "/out/parts"})
     assert kept.startswith("The weights are saved in parts: `heddle weights export /out FOLDER`")
+
+
+def test_a_run_that_was_suspended_says_where_its_state_is():
+    saved = {"folder": "/out/checkpoints/tiny", "step": 9, "bytes": 3_000_000, "seconds": 1.5}
+    *_, kept = summary({**RESULT, "output": None, "phase": "Suspended", "checkpoint": saved})
+    assert "after step 9 is in /out/checkpoints/tiny (3.0 MB in 1.5 s, 2 MB/s)" in kept
+    assert "`heddle checkpoint export /out/checkpoints/tiny FOLDER`" in kept
 
 
 def test_a_last_plan_of_few_steps_has_no_median_and_the_sentence_begins_as_one():
