@@ -17,10 +17,10 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor
 from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Checkpoint
 from worker.checkpoint.looking import unfit
 from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
+from worker.checkpoint.open_vault import open_vault
 from worker.contract import Directive, Restore, TrainingSpec
 from worker.engine.seam import Parts, Progress
 from worker.model.initial_weights import initial_rows
@@ -76,7 +76,7 @@ class SavedState:
     """
 
     def __init__(self, model: ModelShape, spec: TrainingSpec, restore: Restore) -> None:
-        vault, attempt = FolderVault(Path(restore.path)), Attempt(restore.epoch, restore.step)
+        vault, attempt = open_vault(restore.path), Attempt(restore.epoch, restore.step)
         content = vault.read(attempt.manifest)
         if digest_of(content) != restore.manifest:
             raise InvalidManifest(

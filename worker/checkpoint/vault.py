@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 from worker.errors import StoreFailed
 
-Why = Literal["cut", "full", "missing", "name", "refused", "other"]
+Why = Literal["cut", "full", "missing", "name", "refused", "scheme", "other"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 

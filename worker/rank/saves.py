@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import time
-from pathlib import Path
 
 from planner.model.shape import ModelShape
 from worker.checkpoint.boxes import written
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.saver import Saver
 from worker.contract import SaveRecord, TrainingSpec
 from worker.data.digest import data_digest
@@ -49,7 +48,7 @@ class Saves:
         pieces = written(model, move.plan)
         self._plan_digest, self._every_s = move.plan.digest, how.every_s
         self._saver = Saver(
-            vault=FolderVault(Path(how.path)),
+            vault=open_vault(how.path),
             model=model,
             epoch=move.directive.epoch + how.epochs_before,
             rank=seat.rank,
