@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "heddle.commands.weights:weights",
         "Export a job's weights, or check weights that a job starts from.",
     ),
+    "checkpoint": (
+        "heddle.commands.checkpoint:checkpoint",
+        "List, show, verify, export and remove checkpoints.",
+    ),
     "worker": ("worker.command:worker", "Run the processes of a worker pod."),
 }
 OPTIONS = {  # how the commands call the fields of a request

@@ -30,6 +30,7 @@ EXTRAS = {  # what comes with which extra of the package
     "pyarrow": "data",
     "tokenizers": "worker",
     "torch": "all",
+    "xxhash": "worker",
 }
 INTERRUPTED = 130
 CLOSED_PIPE = 141

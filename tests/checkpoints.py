@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.save import PARTS, commit, save_part
 from worker.checkpoint.vault import Vault
+from worker.contract import TrainingSpec
 from worker.state.held_state import view
 
 
@@ -56,6 +58,15 @@ def about(model: ModelShape, step: int) -> Manifest:
         plan_digest="plan",
         files={},
         boxes=(),
+    )
+
+
+def of_a_job(model: ModelShape, step: int, **settings: Any) -> Manifest:
+    """A manifest without files, with the settings of a job."""
+    known = {"model": model.name, "data": "text", "global_batch": 8, "sequence_length": 16}
+    spec = TrainingSpec(**{**known, "steps": 400, **settings})
+    return about(model, step).model_copy(
+        update={"shape": model.to_json(), "training": spec.model_dump(mode="json")}
     )
 
 

@@ -8,10 +8,19 @@ from rich.console import Console
 
 def progress_bar() -> progress.Progress:
     """A bar for the tasks that are added to it; it goes when the command is through."""
+    return _bar(progress.MofNCompleteColumn())
+
+
+def bytes_bar() -> progress.Progress:
+    """A bar for tasks that are counted in bytes, with their rate."""
+    return _bar(progress.DownloadColumn(), progress.TransferSpeedColumn())
+
+
+def _bar(*counts: progress.ProgressColumn) -> progress.Progress:
     console = Console(stderr=True)
     return progress.Progress(
         progress.BarColumn(),
-        progress.MofNCompleteColumn(),
+        *counts,
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
         progress.TextColumn("{task.description}"),

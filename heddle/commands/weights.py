@@ -5,19 +5,23 @@ Invariant: neither ever holds more than some rows of a model, and no file is eve
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from heddle.cli.findings import print_findings
 from heddle.cli.options import A_FILE, SHOWN, output_option
 from heddle.cli.progress import progress_bar
+from heddle.cli.written_folder import (
+    cannot_write,
+    check_room,
+    dtype_option,
+    overwrite_option,
+    torch_dtype,
+)
 from planner.wording import counted
 from worker.errors import InvalidWeights
 
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
     from worker.weights.hugging_face.writing import Wanted
     from worker.weights.sources import Source
 
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-
 
 @click.group()
 def weights() -> None:
@@ -39,18 +41,14 @@ def weights() -> None:
 @weights.command(context_settings=SHOWN)
 @click.argument("run", type=A_FILE)
 @click.argument("folder", type=A_FILE)
-@click.option(
-    "--dtype",
-    type=click.Choice(list(PRECISIONS)),
-    help="Precision of the exported weights.  [default: RUN's]",
-)
+@dtype_option("RUN's")
 @click.option(
     "--max-shard-mb",
     type=click.IntRange(1),
     default=50_000,
     help="Largest file of weights, in 10^6 bytes.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace the weights that FOLDER holds.")
+@overwrite_option
 @output_option
 def export(
     run: Path, folder: Path, dtype: str | None, max_shard_mb: int, overwrite: bool, output: str
@@ -64,20 +62,17 @@ def export(
 
     wanted, source, read, kind = _open_run(run)
     if dtype is not None:
-        wanted = replace(wanted, dtype=_torch_dtype(dtype))
+        wanted = replace(wanted, dtype=torch_dtype(dtype))
     wanted = replace(wanted, max_shard_bytes=max_shard_mb * 10**6)
     _check_target(read, folder, overwrite)
     with progress_bar() as bar:
         task = bar.add_task("numbers", total=numel_of(wanted))
         files = folder_files(wanted, source, lambda count: bar.advance(task, count))
-        _check_room(folder, sum(file.size for file in files))
+        check_room(folder, sum(file.size for file in files))
         try:
             write_folder(folder, files, set())
         except OSError as error:
-            raise InvalidWeights(
-                f"{folder} cannot be written: {(error.strerror or str(error)).lower()}; name "
-                "another folder, or make room"
-            ) from None
+            raise cannot_write(folder, error) from None
     about = {
         "folder": str(folder),
         "from": kind,
@@ -87,7 +82,7 @@ def export(
         "bytes": sum(file.size for file in files),
         "files": [file.name for file in files],
     }
-    _print(about, output)
+    print_findings(about, output)
 
 
 @weights.command(
@@ -122,7 +117,7 @@ def check(folder: Path, output: str) -> None:
         "left_over": list(left_over),
         "wrong": list(wrong),
     }
-    _print(about, output)
+    print_findings(about, output)
     if fault is not None:
         raise InvalidWeights(fault)
 
@@ -193,47 +188,5 @@ def _check_target(read: Path, folder: Path, overwrite: bool) -> None:
         raise InvalidWeights(f"{folder} holds a model already; name another folder or --overwrite")
 
 
-def _check_room(folder: Path, needed: int) -> None:
-    """Refuse what the disk cannot hold, before hours of writing.
-
-    Raises:
-        InvalidWeights: says how much there is.
-    """
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        raise InvalidWeights(
-            f"the weights have {needed:,} bytes, {there} has room for {free:,}; name a folder on "
-            "another disk"
-        )
-
-
-def _torch_dtype(name: str) -> Any:
-    import torch
-
-    return getattr(torch, PRECISIONS[name])
-
-
 def _names(dtypes: Iterable[Any]) -> list[str]:
     return [str(dtype).removeprefix("torch.") for dtype in dtypes]
-
-
-def _print(about: dict[str, Any], output: str) -> None:
-    """Findings: as JSON, or as a table without empty rows."""
-    if output == "json":
-        click.echo(json.dumps(about))
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for key, value in about.items():
-        if value not in ([], None):
-            table.add_row(key.replace("_", " "), _cell(value, _SHOWN.get(key, str)))
-    Console(soft_wrap=True).print(table)
-
-
-def _cell(value: Any, shown: Callable[[Any], str]) -> str:
-    return "\n".join(map(str, value)) if isinstance(value, list) else shown(value)
-
-
-_SHOWN: dict[str, Callable[[Any], str]] = dict.fromkeys(
-    ("parameters", "bytes", "tensors"), lambda number: f"{number:,}"
-)

@@ -63,5 +63,10 @@ def outdated(names: Sequence[str], last: int) -> tuple[str, ...]:
         name
         for attempt, objects in found.items()
         if attempt not in kept
-        for name in sorted(objects, key=attempt.manifest.__ne__)
+        for name in to_remove(attempt, objects)
     )
+
+
+def to_remove(attempt: Attempt, objects: Iterable[str]) -> tuple[str, ...]:
+    """Objects of an attempt in the order in which they may go."""
+    return tuple(sorted(objects, key=attempt.manifest.__ne__))

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from planner.wording import reason_of
-from worker.checkpoint.vault import VaultFailed, Why, check_name, whole
+from worker.checkpoint.vault import Facts, VaultFailed, Why, check_name, whole
 
 _NUMBER = itertools.count()
 _WHY: dict[int | None, Why] = {
@@ -73,6 +73,15 @@ class FolderVault:
         with self._told(prefix):
             return tuple(sorted(name for name in self._walk() if name.startswith(prefix)))
 
+    def facts(self) -> dict[str, Facts]:
+        """Ask the file system; a file that goes meanwhile is left out."""
+        found: dict[str, Facts] = {}
+        for name in self.names():
+            with self._told(name), suppress(FileNotFoundError):
+                stat = self._path(name).stat()
+                found[name] = Facts(stat.st_size, stat.st_mtime)
+        return found
+
     def remove(self, name: str) -> None:
         """Delete a file, and its folder once that is empty."""
         path = self._path(name)
@@ -89,10 +98,17 @@ class FolderVault:
         return self._folder / name
 
     def _walk(self) -> Iterator[str]:
-        for folder, _, files in os.walk(self._folder):
+        for folder, _, files in os.walk(self._folder, onerror=self._tell):
             for file in files:
                 if not file.startswith("."):
                     yield (Path(folder) / file).relative_to(self._folder).as_posix()
+
+    def _tell(self, error: OSError) -> None:
+        """Tell why a folder cannot be listed, unless it is not there."""
+        if isinstance(error, NotADirectoryError):
+            raise VaultFailed(f"{self._folder} is no folder; give one", "folder") from error
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
     @contextmanager
     def _draft(self, path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Path]:

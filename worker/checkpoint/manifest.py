@@ -24,6 +24,18 @@ class InvalidManifest(CheckpointUnusable):
     """A manifest is cut, damaged, or of a newer version; `code` is `damaged` or `newer`."""
 
 
+class Damaged(InvalidManifest):
+    """An object of a checkpoint has other content than was saved, or is gone.
+
+    Attributes:
+        name: of the object in its vault.
+    """
+
+    def __init__(self, name: str, sentence: str, code: str = "damaged") -> None:
+        super().__init__(sentence, code=code)
+        self.name = name
+
+
 class SavedBox(NamedTuple):
     """A box of one part of a tensor, and where its bytes are.
 
@@ -113,6 +125,11 @@ class Manifest(Frozen):
 def digest_of(content: bytes | memoryview) -> str:
     """The digest of a manifest or of a box."""
     return xxhash.xxh3_128_hexdigest(content)
+
+
+def running_digest() -> xxhash.xxh3_128:
+    """The digest of a box that is read piece by piece, by `update` and `hexdigest`."""
+    return xxhash.xxh3_128()
 
 
 class _Version(Frozen):

@@ -9,7 +9,7 @@ Source: design of checkpoints; two-phase commit; torch.distributed.checkpoint (`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from pydantic import ValidationError
@@ -61,7 +61,7 @@ def save_part(
     boxes: list[SavedBox] = []
     for index, of_file in enumerate(blocks(pieces)):
         file = f"rank-{rank}-{index}.safetensors"
-        header = _header(tensors, of_file)
+        header = header_of(tensors, of_file)
         size = len(header) + sum(_bytes(tensors[box.tensor], box) for box in of_file for _ in PARTS)
         chunks = _chunks(header, of_file, read, file, boxes)
         vault.put(attempt.name(file), chunks, size)
@@ -123,6 +123,18 @@ def key_of(box: Piece, part: str) -> str:
     return box.tensor if part == "weight" else f"{box.tensor}/{part}"
 
 
+def header_of(tensors: Mapping[str, Tensor], boxes: Sequence[Piece]) -> bytes:
+    """The header of a file with all parts of these boxes."""
+    described, places = {}, {}
+    for box in boxes:
+        for part in PARTS:
+            key = key_of(box, part)
+            described[key] = (box_shape(tensors[box.tensor], box), torch.float32)
+            places[key] = {"saved_offsets": offsets(tensors[box.tensor], box)}
+    metadata = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
+    return safetensors_header(described, metadata)
+
+
 def _part(content: bytes, rank: int) -> RankPart:
     try:
         return RankPart.model_validate_json(content)
@@ -139,17 +151,6 @@ def _record(rank: int) -> str:
 
 def _bytes(tensor: Tensor, box: Piece) -> int:
     return numel(tensor, box) * torch.float32.itemsize
-
-
-def _header(tensors: dict[str, Tensor], boxes: Sequence[Piece]) -> bytes:
-    described, places = {}, {}
-    for box in boxes:
-        for part in PARTS:
-            key = key_of(box, part)
-            described[key] = (box_shape(tensors[box.tensor], box), torch.float32)
-            places[key] = {"saved_offsets": offsets(tensors[box.tensor], box)}
-    metadata = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
-    return safetensors_header(described, metadata)
 
 
 def _chunks(

@@ -8,12 +8,12 @@ Source: design of checkpoints; conditional creation as in S3 (`If-None-Match: *`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from worker.errors import StoreFailed
 
-Why = Literal["cut", "full", "missing", "name", "refused", "scheme", "other"]
+Why = Literal["cut", "folder", "full", "missing", "name", "refused", "scheme", "other"]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -50,6 +50,30 @@ class Vault(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens if it is not there."""
+
+
+class Facts(NamedTuple):
+    """Size and time of an object.
+
+    Attributes:
+        num_bytes: it has.
+        saved_at_s: when it was stored, in Unix time.
+    """
+
+    num_bytes: int
+    saved_at_s: float
+
+
+@runtime_checkable
+class Described(Protocol):
+    """A vault that tells sizes and times of its objects without reading them."""
+
+    def facts(self) -> Mapping[str, Facts]:
+        """{name: facts} of all whole objects.
+
+        Raises:
+            VaultFailed: the store fails.
+        """
 
 
 def check_name(name: str) -> None:
