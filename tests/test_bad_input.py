@@ -16,7 +16,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.builders import heddle_job
+from tests.builders import MOE, heddle_job, tiled
+from tests.checkpoints import of_a_job, save, state
+from worker.checkpoint.attempts import Attempt
+from worker.checkpoint.folder_vault import FolderVault
 from worker.weights.run_record import RECORD, RunRecord
 
 pytestmark = pytest.mark.slow
@@ -113,3 +116,17 @@ def test_a_profile_that_is_cut_off(tmp_path):
     file = profiles / "demo-fast.json"
     file.write_text('{"layers": [')
     assert "profiles" in refused(*PLAN, "--profiles", profiles)
+
+
+def test_checkpoints_that_are_not_there_or_damaged(tmp_path):
+    folder, attempt = tmp_path / "checkpoints", Attempt(1, 10)
+    for path in (folder, tmp_path, "s3://name:word@bucket", ""):
+        assert "word" not in refused("checkpoint", "ls", path)
+    save(FolderVault(folder), attempt, tiled("1x3"), state(MOE, 10), of_a_job(MOE, 10))
+    assert "step 10" in refused("checkpoint", "show", folder, "--step", "11")
+    file = folder / attempt.name("rank-0-0.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert file.name in refused("checkpoint", "verify", folder)
+    assert file.name in refused("checkpoint", "export", folder, tmp_path / "out")
+    (folder / attempt.manifest).write_bytes(b"{}")
+    assert str(attempt) in refused("checkpoint", "verify", folder)

@@ -18,6 +18,7 @@ from heddle.cli.checkpoint_rows import checkpoint_table, content_of, row_of
 from heddle.cli.findings import print_findings
 from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, output_option
 from heddle.cli.progress import bytes_bar
+from heddle.cli.tables import FEW
 from heddle.cli.written_folder import (
     PRECISIONS,
     cannot_write,
@@ -100,7 +101,8 @@ def verify(path: str, step: int | None, output: str) -> None:
     fault: Exception | None = None
     checked_bytes = 0
     with bytes_bar() as bar:
-        task = bar.add_task(str(saved.attempt), total=saved.num_bytes)
+        boxes = saved.manifest.boxes if saved.manifest else ()
+        task = bar.add_task(str(saved.attempt), total=sum(one.num_bytes for one in boxes))
 
         def checked(num_bytes: int) -> None:
             nonlocal checked_bytes
@@ -176,6 +178,7 @@ def export(
             _write(folder, files, form)
         except OSError as error:
             raise cannot_write(folder, error) from None
+    names = [file.name for file in files]
     about = {
         "folder": str(folder),
         "format": form,
@@ -183,7 +186,7 @@ def export(
         "model": contents.model.name,
         "dtype": PRECISIONS[dtype or "fp32"],
         "bytes": size,
-        "files": [file.name for file in files],
+        "files": names if output == "json" or len(names) <= FEW else len(names),
     }
     print_findings(about, output)
 
@@ -197,7 +200,10 @@ def export(
 @click.option("--yes", is_flag=True, help="Remove without a question, also the newest whole one.")
 @output_option
 def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str) -> None:
-    """Remove checkpoints from PATH, the manifest of each before its files."""
+    """Remove checkpoints from PATH.
+
+    The manifest of each goes before its files. A person at a terminal is asked first.
+    """
     from worker.checkpoint.attempts import to_remove
     from worker.checkpoint.listing import CONDITIONS, chosen, is_needed, kept, open_saved
 

@@ -9,7 +9,6 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from planner.wording import counted
 from worker.checkpoint.attempts import Attempt, objects_of
 from worker.checkpoint.manifest import Damaged, InvalidManifest, Manifest
 from worker.checkpoint.open_vault import folder_of, open_vault
@@ -111,8 +110,8 @@ def chosen(
         if saved.condition in among:
             return saved
     raise NoCheckpoint(
-        f"none of {counted(len(mine), 'attempt')} is whole, the newest of them is "
-        f"{mine[0].condition}: {mine[0].fault}",
+        f"no checkpoint is whole, the newest is {mine[0].condition} ({mine[0].fault}); "
+        "`heddle checkpoint ls` lists all",
         code="whole",
     )
 
