@@ -63,10 +63,13 @@ def content_of(saved: Saved) -> dict[str, Any]:
 
 
 def _when(saved: Saved) -> str | None:
-    """Time of a manifest in UTC, by ISO 8601; None: the vault does not tell it."""
+    """Time of a manifest in UTC, by ISO 8601; None: the vault tells none that a calendar has."""
     if saved.saved_at_s is None:
         return None
-    return f"{datetime.fromtimestamp(saved.saved_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    try:
+        return f"{datetime.fromtimestamp(saved.saved_at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _cell(key: str, value: Any) -> str:

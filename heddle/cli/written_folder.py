@@ -51,8 +51,10 @@ def check_room(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def cannot_write(folder: Path, error: OSError) -> InvalidWeights:
+def cannot_write(folder: Path, error: Exception) -> InvalidWeights:
     """The error for a folder that the system does not let be written."""
     return InvalidWeights(
-        f"{folder} cannot be written: {reason_of(error).lower()}; name another folder, or make room"
+        f"{folder} cannot be written: {reason_of(error).lower()}; name another folder, or make "
+        "room",
+        code="folder",
     )

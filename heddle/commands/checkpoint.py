@@ -158,7 +158,10 @@ def export(
     saved = chosen(found, step)
     manifest = saved.read_manifest()
     contents = Contents(vault, saved.attempt, manifest)
-    _check_target(folder, path, form, overwrite)
+    try:
+        _check_target(folder, path, form, overwrite)
+    except (OSError, RuntimeError) as error:  # too long a name, or a loop of links
+        raise cannot_write(folder, error) from None
     with bytes_bar() as bar:
         task = bar.add_task(str(saved.attempt))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.folder_vault import FolderVault
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vault import Described, VaultFailed
 
 NAME = "step-7.e2/rank-0.safetensors"
 
@@ -113,6 +114,18 @@ def test_a_removed_object_is_gone_and_may_be_removed_again(vault):
 def test_a_range_beyond_the_end_is_cut_not_short(vault):
     vault.put(NAME, [b"abc"], 3)
     assert code_of(vault.read, NAME, 1, 9) == "cut"
+
+
+@pytest.mark.parametrize("make", [FolderVault])
+def test_a_vault_that_tells_sizes_tells_those_of_all_objects(tmp_path, make):
+    vault = make(tmp_path / "vault")
+    assert isinstance(vault, Described)
+    assert vault.facts() == {}
+    vault.put(NAME, [b"abc"], 3)
+    vault.commit("manifest.json", b"first")
+    found = vault.facts()
+    assert {name: about.num_bytes for name, about in found.items()} == {NAME: 3, "manifest.json": 5}
+    assert abs(found[NAME].saved_at_s - time.time()) < 3600
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../up", "a/../b", "a//b", ".draft", "a b"])

@@ -22,6 +22,7 @@ from worker.errors import InvalidWeights
 from worker.state.shards import box_shape
 from worker.weights.files import File
 from worker.weights.hugging_face.config import config_of
+from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.writing import Wanted
 from worker.weights.sources import Box
 
@@ -88,7 +89,7 @@ def hugging_face(manifest: Manifest, contents: Contents) -> Wanted:
         InvalidWeights: `transformers` has no family for the model.
     """
     config = manifest.training.get("config") or config_of(contents.model)
-    if config is None:
+    if config is None or config.get("model_type") not in FAMILIES:
         raise InvalidWeights(
             f"`transformers` has no family for the model {contents.model.name!r}; export it with "
             "--format dcp"

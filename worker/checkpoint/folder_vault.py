@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from planner.wording import reason_of
-from worker.checkpoint.vault import Facts, VaultFailed, Why, check_name, whole
+from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, whole
 
 _NUMBER = itertools.count()
 _WHY: dict[int | None, Why] = {
@@ -100,8 +100,9 @@ class FolderVault:
     def _walk(self) -> Iterator[str]:
         for folder, _, files in os.walk(self._folder, onerror=self._tell):
             for file in files:
-                if not file.startswith("."):
-                    yield (Path(folder) / file).relative_to(self._folder).as_posix()
+                name = (Path(folder) / file).relative_to(self._folder).as_posix()
+                if NAME.fullmatch(name):  # neither a draft nor a file of somebody else
+                    yield name
 
     def _tell(self, error: OSError) -> None:
         """Tell why a folder cannot be listed, unless it is not there."""

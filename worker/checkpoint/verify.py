@@ -56,7 +56,7 @@ class Contents:
     """
 
     def __init__(self, vault: Vault, attempt: Attempt, manifest: Manifest) -> None:
-        self._vault, self._attempt = vault, attempt
+        self._vault, self._attempt, self._files = vault, attempt, manifest.files
         try:
             self.model = ModelShape.from_json(manifest.shape)
         except HeddleError as error:
@@ -114,6 +114,22 @@ class Contents:
                 f"has other bytes of {saved.part} of {saved.box.tensor} than were saved",
             )
 
+    def check_end(self, file: str) -> None:
+        """Check that a file ends with its last box.
+
+        Raises:
+            Damaged: it has more bytes.
+            VaultFailed: the store fails.
+        """
+        name, end = self._attempt.name(file), self._files[file]
+        try:
+            self._vault.read(name, end, end + 1)
+        except VaultFailed as error:
+            if error.code != "cut":
+                raise
+        else:
+            raise _damaged(name, f"has more than {end:,} bytes")
+
     def read(self, file: str, start: int, stop: int) -> bytes:
         """A range of a file.
 
@@ -158,6 +174,7 @@ def verify(
             for chunk in contents.block(saved):
                 checked(len(chunk))
             num_bytes += saved.num_bytes
+        contents.check_end(file)
     return Checked(len(manifest.files), len(manifest.boxes), num_bytes)
 
 

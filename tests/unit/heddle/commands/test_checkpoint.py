@@ -113,6 +113,15 @@ def test_the_time_of_a_checkpoint_is_that_of_its_manifest(folder):
     assert said("ls", folder)[0]["saved"] == "1970-01-01T23:59:59Z"
 
 
+def test_files_of_somebody_else_are_no_part_of_a_checkpoint(folder):
+    for stray in ("notes.txt", f"{OLD}/a copy.safetensors", ".snapshot/step-3.e9/manifest.json"):
+        (folder / stray).parent.mkdir(parents=True, exist_ok=True)
+        (folder / stray).touch()
+    assert [row["condition"] for row in said("ls", folder)] == ["whole", "whole"]
+    said("rm", folder, "--step", 10)
+    assert [row["step"] for row in said("ls", folder)] == [20]
+
+
 def test_settings_and_sizes_of_a_checkpoint_are_shown(tmp_path):
     job = {"precision": "bf16", "seed": 7, "learning_rate": 0.5}
     found = said("show", saved(tmp_path, OLD, NEW, **job), "--step", 10)
@@ -300,7 +309,10 @@ def test_an_export_goes_nowhere_where_it_would_be_taken_for_something_else(folde
     for inside in (folder, folder / str(OLD), folder / "new"):
         assert refused(*export, inside, "--overwrite") == "inside"
     (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     assert refused(*export, tmp_path / "file") == "file"
+    for odd in (tmp_path / ("x" * 300), tmp_path / "loop", tmp_path / "file" / "out"):
+        assert refused(*export, odd, "--format", "dcp") == "folder"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").touch()
     assert refused(*export, tmp_path / "out", "--format", "dcp", "--overwrite") == "mixed"

@@ -97,7 +97,8 @@ def test_the_folder_has_the_config_and_the_tokenizer_of_the_job(tmp_path):
     assert wanted.dtype is torch.float32
 
 
-def test_a_model_of_no_family_is_refused():
-    _, manifest, contents = saved()
+@pytest.mark.parametrize("config", [None, {"model_type": "own"}])
+def test_a_model_of_no_family_is_refused(config):
+    _, manifest, contents = saved(config=config)
     with pytest.raises(InvalidWeights):
         hugging_face(manifest, contents)

@@ -77,6 +77,13 @@ def test_a_file_that_is_gone_or_cut_is_named(saved, change):
     assert damaged(vault, manifest) == name
 
 
+def test_a_file_with_bytes_behind_its_last_box_is_named(saved):
+    vault, manifest = saved
+    name = ATTEMPT.name([*manifest.files][1])
+    vault.objects[name] += b"x"
+    assert damaged(vault, manifest) == name
+
+
 def boxes_with(manifest, index, **changes):
     boxes = [*manifest.boxes]
     boxes[index] = boxes[index]._replace(**changes)
