@@ -81,11 +81,15 @@ def test_files_for_torch_are_the_files_themselves():
     assert sum(count) == sum(file.size for file in files) == sum(manifest.files.values())
 
 
-def test_a_damaged_file_for_torch_ends_in_an_error():
+@pytest.mark.parametrize("place", [12, -1])
+def test_a_damaged_file_for_torch_ends_in_an_error(place):
+    """In its header, or in its last number."""
     vault, manifest, contents = saved()
     (first, *_) = dcp_files(contents, manifest)
     name = ATTEMPT.name(first.name)
-    vault.objects[name] = vault.objects[name][:-1] + b"\0"
+    content = bytearray(vault.objects[name])
+    content[place] ^= 1
+    vault.objects[name] = bytes(content)
     with pytest.raises(Damaged):
         list(first.chunks())
 

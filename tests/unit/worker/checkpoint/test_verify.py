@@ -90,9 +90,18 @@ def boxes_with(manifest, index, **changes):
     return manifest.model_copy(update={"boxes": tuple(boxes)})
 
 
+def moved(manifest, name):
+    """The same boxes with the first file under another name."""
+    old, *_ = manifest.files
+    files = {name if file == old else file: size for file, size in manifest.files.items()}
+    boxes = (box._replace(file=name) if box.file == old else box for box in manifest.boxes)
+    return manifest.model_copy(update={"files": files, "boxes": tuple(boxes)})
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        lambda m: moved(m, "../up.safetensors"),
         lambda m: m.model_copy(update={"boxes": m.boxes[1:]}),
         lambda m: m.model_copy(update={"boxes": (*m.boxes, m.boxes[0])}),
         lambda m: boxes_with(m, 0, part="other"),
