@@ -15,6 +15,7 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         final weights.  Idempotent; once all agents were told.  401 wrong token.
     PUT /v1/checkpoints a `Look`: tell in the report which checkpoints the job can go on from.
                         Idempotent.  401 wrong token.
+    PUT /v1/save        save at the next boundary, once all agents were told.  401 wrong token.
     PUT /v1/suspend     save at the next boundary and train no further once the checkpoint is whole;
                         train on if that fails.  Once all agents were told.  401 wrong token.
     GET /metrics        Prometheus text.

@@ -9,7 +9,7 @@ from typing import Any
 from heddle_operator.apis.checkpoint import Checkpoint, Keep
 from heddle_operator.apis.heddlejob import HeddleJob
 from worker.checkpoint.attempts import complete, objects_of
-from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.open_vault import open_vault
 from worker.contract import SaveRecord
 
 FOLDER = "checkpoints"  # under the output folder, where the job names no other
@@ -25,11 +25,11 @@ def saved_here(job: HeddleJob, output: Path) -> HeddleJob:
     return job.model_copy(update={"spec": spec})
 
 
-def folder_of(job: HeddleJob) -> Path:
-    """The folder of the job's own checkpoints."""
+def path_of(job: HeddleJob) -> str:
+    """Where the job's own checkpoints are."""
     checkpoint = job.training.checkpoint
     assert checkpoint is not None, "a run on this machine saves"
-    return Path(checkpoint.path)
+    return checkpoint.path
 
 
 def has_checkpoint(job: HeddleJob) -> bool:
@@ -38,7 +38,7 @@ def has_checkpoint(job: HeddleJob) -> bool:
     Raises:
         WorkerError: the folder cannot be read.
     """
-    return bool(complete(FolderVault(folder_of(job)).names()))
+    return bool(complete(open_vault(path_of(job)).names()))
 
 
 def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] |
         return None
     parts = [save for save in rows if _age(save) == _age(newest)]
     return {
-        "folder": str(folder_of(job)),
+        "folder": path_of(job),
         "step": newest.step,
         "bytes": sum(save.num_bytes for save in parts),
         "seconds": newest.seconds,
@@ -66,7 +66,7 @@ def remove_checkpoints(job: HeddleJob) -> None:
     Raises:
         WorkerError: one of them cannot be removed.
     """
-    vault = FolderVault(folder_of(job))
+    vault = open_vault(path_of(job))
     for attempt, names in objects_of(vault.names()).items():
         for name in sorted(names, key=attempt.manifest.__ne__):
             vault.remove(name)

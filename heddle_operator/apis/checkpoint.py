@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from worker.training_settings import Count, Positive, Section
+
+SCHEMES = ("file",)  # beside plain folders
 
 
 class Interval(Section):
@@ -28,10 +30,19 @@ class Keep(Section):
     last: Count = Field(default=2, description="Number of the newest complete checkpoints.")
 
 
+def _is_known(path: str) -> str:
+    scheme, is_url, _ = path.partition("://")
+    if is_url and scheme not in SCHEMES:
+        raise ValueError(f"checkpoints cannot be kept at {scheme}://; give a folder")
+    return path
+
+
 class Checkpoint(Section):
     """Checkpoints of the state, from which the job goes on when no pod holds it any more."""
 
-    path: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = Field(
+    path: Annotated[
+        str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_is_known)
+    ] = Field(
         description=(
             "Folder on a volume of the pod template that all pods share. The checkpoints "
             "of the job are in a folder of its name there."

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -26,6 +27,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.labels import SAVE_ANNOTATION
 from heddle_operator.apis.spec import JobSpec
 from planner.errors import HeddleError
 from planner.model.workload import Workload
@@ -52,6 +54,7 @@ class Metadata(BaseModel):
     uid: str = ""
     generation: int = 0
     creation_timestamp: str = Field(default="", alias="creationTimestamp")
+    annotations: Mapping[str, str] | None = None
 
     @field_validator("name")
     @classmethod
@@ -129,6 +132,16 @@ class HeddleJob(Section):
         )
 
     @property
+    def save_asked_unix_s(self) -> float | None:
+        """When a user asked for a checkpoint last; None: nobody did, or by no time that is one."""
+        said = (self.metadata.annotations or {}).get(SAVE_ANNOTATION)
+        try:
+            at = datetime.fromisoformat(said) if said else None
+        except ValueError:
+            return None
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() if at else None
+
+    @property
     def _checkpointing(self) -> Checkpointing | None:
         """Where and how often the spec asks to save; a job's folder has its name."""
         wanted = self.spec.checkpoint
@@ -172,8 +185,21 @@ def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(found, str) and found != found.capitalize():
             new = found.capitalize()
             yield f"spec.{section}.{field}: {found!r} is the old spelling; write {new!r}"
+    metadata = data.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    asked = annotations.get(SAVE_ANNOTATION) if isinstance(annotations, Mapping) else None
+    if asked is not None and not _is_time(asked):
+        yield f"the annotation {SAVE_ANNOTATION} is {asked!r}, which is no time of RFC 3339"
     if _at(sections, "planner", "method") is not None:
         yield "spec.planner.method does nothing; leave it out"
+
+
+def _is_time(text: object) -> bool:
+    try:
+        datetime.fromisoformat(str(text))
+    except ValueError:
+        return False
+    return True
 
 
 def _at(sections: Mapping[str, Any], section: str, field: str) -> object:

@@ -8,3 +8,4 @@ NODE_ANNOTATION, ORDINAL_ANNOTATION = "heddle.dev/node", "heddle.dev/ordinal"
 CREATED_ANNOTATION = "heddle.dev/created-at"  # creationTimestamp has whole seconds only
 WORKER = "worker"
 AGENT_PORT = 8470
+SAVE_ANNOTATION = "heddle.dev/checkpoint-requested-at"  # of a job: a time of RFC 3339

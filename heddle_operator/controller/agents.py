@@ -134,6 +134,10 @@ class Agents:
             (pod, look.epoch, "look"), "checkpoints", lambda: look.model_dump_json().encode()
         )
 
+    def save(self, pod: str) -> None:
+        """Tell an agent in the background to save, unless it was told just now."""
+        self._send((pod, 0, "save"), "save", _nothing)
+
     def suspend(self, pod: str) -> None:
         """Tell an agent in the background to suspend its ranks, unless it was told just now."""
         self._send((pod, 0, "suspend"), "suspend", _nothing)

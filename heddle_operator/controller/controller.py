@@ -112,7 +112,11 @@ class Controller:
         if metadata.get("deletionTimestamp"):
             self.drop(body)
             return
-        if uid in self._gone or self._generations.get(uid) == generation:
+        if uid in self._gone:
+            return
+        if self._generations.get(uid) == generation:
+            if uid in self._runs:
+                self._runs[uid][0].annotated(body)
             return
         self._generations[uid] = generation
         self._bodies[uid] = body

@@ -88,6 +88,16 @@ class JobController:
         """The job was deleted: when this is cancelled, its pods are told not to train on."""
         self._is_gone = True
 
+    def annotated(self, body: Mapping[str, Any]) -> None:
+        """The object changed, and not its spec: a user may ask for a checkpoint."""
+        annotations = body["metadata"].get("annotations")
+        if annotations == self._body["metadata"].get("annotations"):
+            return
+        self._body = {**self._body, "metadata": body["metadata"]}
+        if self._work is not None:
+            self._work.reconciler.annotate(annotations)
+            self.trigger.set()
+
     async def run(self) -> None:
         """Follow the job until it has ended."""
         self._rests = False

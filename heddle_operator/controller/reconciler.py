@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
@@ -34,6 +34,7 @@ from heddle_operator.state.actions import (
     SendDirective,
     SendHalt,
     SendLook,
+    SendSave,
     SendSuspend,
 )
 from heddle_operator.state.decision import Decision, sooner
@@ -87,6 +88,11 @@ class Reconciler:
         self._recovering_since_s: float | None = None
         self._reached_step: int | None = None
         self.view: View | None = None  # of the newest pass
+
+    def annotate(self, annotations: Mapping[str, str] | None) -> None:
+        """Read other annotations of the job from now on."""
+        metadata = self.job.metadata.model_copy(update={"annotations": annotations})
+        self.job = self.job.model_copy(update={"metadata": metadata})
 
     async def observe(self) -> Observed:
         """The whole picture: the cluster's part, the agents' and the planner's."""
@@ -150,8 +156,10 @@ class Reconciler:
         """Do one thing; False if it could not be done now."""
         LOG.debug("%s", action)
         match action:
-            case SendDirective() | SendHalt() | SendLook() | SendSuspend() | EndPod():
+            case SendDirective() | SendHalt() | EndPod():
                 self._tell(action)
+            case SendLook() | SendSave() | SendSuspend():
+                self._tell_of_checkpoints(action)
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
@@ -169,18 +177,23 @@ class Reconciler:
                     return False
         return True
 
-    def _tell(self, action: SendDirective | SendHalt | SendLook | SendSuspend | EndPod) -> None:
+    def _tell(self, action: SendDirective | SendHalt | EndPod) -> None:
         match action:
             case SendDirective():
                 self._agents.send(action.pod, action.directive)
             case SendHalt():
                 self._agents.halt(action.pod, action.halt)
-            case SendLook():
-                self._agents.look(action.pod, action.look)
-            case SendSuspend():
-                self._agents.suspend(action.pod)
             case EndPod():
                 self._agents.end(action.name)
+
+    def _tell_of_checkpoints(self, action: SendLook | SendSave | SendSuspend) -> None:
+        match action:
+            case SendLook():
+                self._agents.look(action.pod, action.look)
+            case SendSave():
+                self._agents.save(action.pod)
+            case SendSuspend():
+                self._agents.suspend(action.pod)
 
 
 def recovers_since(decision: Decision, before_s: float | None, now: float) -> float | None:

@@ -25,6 +25,7 @@ from heddle_operator.epochs.release import (
     silent_pods,
     stuck_pods,
 )
+from heddle_operator.epochs.saving import save_now
 from heddle_operator.epochs.suspension import suspend
 from heddle_operator.rules.adoption import consider_plan
 from heddle_operator.rules.drain import request_drain_plan
@@ -66,6 +67,7 @@ def decide(view: View) -> Decision:
         *abort_stale(view),
         *prune_epochs(view),
         *request_drain_plan(view),
+        *save_now(view),
     )
     slow = decision.slow
     watched_s = None

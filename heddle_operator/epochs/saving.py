@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from heddle_operator.rules.candidates import leaving_nodes
+from heddle_operator.rules.coverage import Survivors
+from heddle_operator.state.actions import SendSave
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
@@ -18,6 +21,7 @@ from worker.training_settings import Checkpointing
 
 FIRST_LOSS_S = 86_400.0  # between two losses, before the job has seen any for longer
 FIRST_COST_S = 1.0  # that training loses by a save, before one was measured
+NOTICE_S = 5.0  # between two saves while nodes are about to go
 LEAST_S, MOST_S = 30.0, 3_600.0  # between two checkpoints that nobody asked for
 
 
@@ -58,6 +62,33 @@ def saves_of(observed: Observed) -> Saves:
         sum(save.num_bytes for save in of_newest),
         max((save.copy_s for save in of_newest), default=0.0),
     )
+
+
+def save_now(view: View) -> tuple[SendSave, ...]:
+    """Saves beside the usual ones: a user asks, or a notice announces a loss of the state."""
+    situation, live = view.situation, view.situation.live
+    if view.job.spec.checkpoint is None or live is None or live.outcome != "live":
+        return ()
+    if situation.pending is not None or situation.lost:
+        return ()
+    newest, now_unix_s = saves_of(view.observed).newest, view.now + view.observed.clock_offset_s
+    began_s = newest.ended_unix_s - newest.seconds if newest is not None else 0.0
+    asked_s = view.job.save_asked_unix_s
+    is_asked = asked_s is not None and began_s < asked_s <= now_unix_s
+    if not is_asked and (now_unix_s - began_s < NOTICE_S or not _would_be_lost(view, live)):
+        return ()
+    return tuple(SendSave(pod) for pod in sorted(live.hosts))
+
+
+def _would_be_lost(view: View, live: EpochRecord) -> bool:
+    """Whether the state is not whole without the nodes of the plan that have their notice."""
+    leaving = leaving_nodes(view.observed, live.hosts) & set(live.plan.nodes)
+    if not leaving:
+        return False
+    pods = {member.pod for member in live.ranked if member.node in leaving}
+    holders = view.situation.holders
+    survivors = Survivors.of(view.job.workload.model, holders, view.observed)
+    return bool(survivors.lost_piece(pods))
 
 
 def checkpointing(view: View, record: EpochRecord) -> Checkpointing | None:

@@ -189,6 +189,16 @@ class SendLook:
 
 
 @dataclass(frozen=True, slots=True)
+class SendSave:
+    """Tell the agent of a pod that its ranks save at the next boundary."""
+
+    pod: str
+
+    def __str__(self) -> str:
+        return f"save the state of the ranks of {self.pod}"
+
+
+@dataclass(frozen=True, slots=True)
 class SendSuspend:
     """Tell the agent of a pod that its ranks save at the next boundary, and stop."""
 
@@ -271,6 +281,7 @@ Action = (
     | SendDirective
     | SendHalt
     | SendLook
+    | SendSave
     | SendSuspend
     | RecordEvent
 )

@@ -35,6 +35,7 @@ class FakeAgent:
     looked_s: float = 0.0
     saves: tuple[SaveRecord, ...] = ()
     is_told_to_suspend: bool = False
+    is_told_to_save: bool = False
     shares: tuple[str, tuple[int, ...]] = ("", ())  # a plan, and its ranks' micro-batches
 
     def report(

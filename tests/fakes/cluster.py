@@ -26,6 +26,7 @@ from heddle_operator.state.actions import (
     SendDirective,
     SendHalt,
     SendLook,
+    SendSave,
     SendSuspend,
 )
 from heddle_operator.state.epoch_records import EpochRecords
@@ -223,6 +224,8 @@ class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
                 self._halt(action)
             case SendLook():
                 self._look(action)
+            case SendSave():
+                self._tell_to_save(action.pod)
             case SendSuspend():
                 self._suspend(action.pod)
             case _:

@@ -51,17 +51,24 @@ class FakeSaves:
         if pod in self.agents and pod not in self.silent:
             self.agents[pod].is_told_to_suspend = True
 
+    def _tell_to_save(self, pod: str) -> None:
+        if pod in self.agents and pod not in self.silent:
+            self.agents[pod].is_told_to_save = True
+
     def _save_at_boundary(self, ranks: list[tuple[FakeAgent, RankReport]]) -> bool:
         """What ranks that have just trained a step save; whether they are suspended now."""
         first, rank = ranks[0]
         step = first.ranks[rank.slot].step
         spec = first.directive.training.checkpoint if first.directive else None
         suspends = all(agent.is_told_to_suspend for agent, _ in ranks)
+        is_asked = all(agent.is_told_to_save for agent, _ in ranks)
         is_due = spec is not None and spec.every_steps and step % spec.every_steps == 0
+        is_due = is_due or is_asked
         if spec is None or not (suspends or is_due):
             return False
         for agent, _ in ranks:
             agent.is_told_to_suspend = agent.is_told_to_suspend and not suspends
+            agent.is_told_to_save = False
         epoch = (rank.epoch or 0) + spec.epochs_before
         record = SaveRecord(
             epoch=epoch,

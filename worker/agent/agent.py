@@ -278,7 +278,7 @@ class Agent:
         refused = refused or admit(self.directive, directive, self.settings.job)
         if refused is None and advances(self.directive, directive):
             self.directives.add(directive)
-            self._tell(messages.Follow(directive=directive))
+            self.tell(messages.Follow(directive=directive))
             self._fork_missing_ranks()
             self.changed()
         return refused
@@ -299,19 +299,16 @@ class Agent:
         halt = read_halt(body)
         if isinstance(halt, Refused):
             return halt
-        self._tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
+        self.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
         return None
 
     def finish(self) -> None:
         """Tell the ranks, also those to come, to end the training at the next boundary."""
         self._told_to_finish = True
-        self._tell(messages.Finish())
+        self.tell(messages.Finish())
 
-    def suspend(self) -> None:
-        """Tell the ranks to save at the next boundary, and to stop there."""
-        self._tell(messages.Suspend())
-
-    def _tell(self, message: messages.ToProcess) -> None:
+    def tell(self, message: messages.ToProcess) -> None:
+        """Tell all ranks that run."""
         for process in self.processes.ranks:
             process.tell(message)
 

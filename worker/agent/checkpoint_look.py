@@ -8,11 +8,10 @@ import functools
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from worker.agent.admission import Refused, read_look
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.looking import look
+from worker.checkpoint.open_vault import open_vault
 from worker.contract import FoundCheckpoints, Look
 from worker.data.digest import data_digest
 from worker.errors import WorkerError
@@ -73,7 +72,7 @@ def _answer(asked: Look) -> FoundCheckpoints:
     path = asked.training.checkpoint.path
     digest = functools.cache(functools.partial(data_digest, asked.training.data))
     try:
-        return look(FolderVault(Path(path)), path, asked, digest)
+        return look(open_vault(path), path, asked, digest)
     except (WorkerError, OSError) as error:
         return _failed(asked, str(error))
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from worker.agent.admission import Refused
 from worker.agent.agent import Agent
 from worker.contract import Refusal
+from worker.control.messages import Save, Suspend
 from worker.http_limits import TRUSTED, trust
 
 WAIT_MAX_S = 60.0
@@ -65,8 +66,12 @@ class _Routes:
         self._agent.finish()
         return _accepted(None)
 
+    async def put_save(self, _: web.Request) -> web.Response:
+        self._agent.tell(Save())
+        return _accepted(None)
+
     async def put_suspend(self, _: web.Request) -> web.Response:
-        self._agent.suspend()
+        self._agent.tell(Suspend())
         return _accepted(None)
 
     async def put_checkpoints(self, request: web.Request) -> web.Response:
@@ -104,6 +109,7 @@ def application(agent: Agent) -> web.Application:
             web.put("/v1/halt", routes.put_halt),
             web.put("/v1/end", routes.put_end),
             web.put("/v1/finish", routes.put_finish),
+            web.put("/v1/save", routes.put_save),
             web.put("/v1/suspend", routes.put_suspend),
             web.put("/v1/checkpoints", routes.put_checkpoints),
             web.get("/v1/report", routes.get_report),

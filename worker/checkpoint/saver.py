@@ -34,7 +34,7 @@ class Saver:
     """The saves of one rank in one epoch.
 
     Args:
-        vault: that holds the checkpoints.
+        open_: gives the vault; called beside the training, as it may fail or wait.
         model: whose state it is.
         epoch: of the ranks.
         rank: of this process; rank 0 commits and removes old checkpoints.
@@ -47,7 +47,7 @@ class Saver:
     def __init__(
         self,
         *,
-        vault: Vault,
+        open_: Callable[[], Vault],
         model: ModelShape,
         epoch: int,
         rank: int,
@@ -57,7 +57,8 @@ class Saver:
         data_digest: Callable[[], str],
     ) -> None:
         self._data_digest = functools.cache(data_digest)
-        self._vault, self._model, self._epoch = vault, model, epoch
+        self._open = functools.cache(open_)
+        self._model, self._epoch = model, epoch
         self._rank, self._ranks, self._keep_last = rank, ranks, keep_last
         self._pieces = tuple(pieces)
         self._lock = threading.Lock()
@@ -154,20 +155,20 @@ class Saver:
 
     def _write(self, about: Manifest, read: Read, wrote: Callable[[], None], go_on: Go) -> int:
         """Both phases; the bytes of this rank."""
-        attempt = Attempt(self._epoch, about.step)
-        part = save_part(self._vault, attempt, self._rank, self._model, self._pieces, read)
+        vault, attempt = self._open(), Attempt(self._epoch, about.step)
+        part = save_part(vault, attempt, self._rank, self._model, self._pieces, read)
         wrote()
         while self._rank == 0:
             try:
                 known = about.model_copy(update={"data_digest": self._data_digest()})
-                commit(self._vault, attempt, self._ranks, self._model, known)
+                commit(vault, attempt, self._ranks, self._model, known)
             except NotYet as missing:
                 if not go_on():
                     raise _GivenUp(str(missing)) from None
                 time.sleep(LOOK_AGAIN_S)
                 continue
-            for name in outdated(self._vault.names(), self._keep_last):
-                self._vault.remove(name)
+            for name in outdated(vault.names(), self._keep_last):
+                vault.remove(name)
             break
         return sum(part.files.values())
 

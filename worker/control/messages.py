@@ -111,6 +111,12 @@ class Finish(Message):
     type: Literal["finish"] = "finish"
 
 
+class Save(Message):
+    """Save at the next boundary."""
+
+    type: Literal["save-now"] = "save-now"
+
+
 class Suspend(Message):
     """Save at the next boundary, and train no further once the checkpoint is whole."""
 
@@ -163,7 +169,7 @@ class Alive(Message):
 
 
 FromProcess = Beat | Reported | Stepped | Evaluated | Switched | Saved | StoreListens | Failed
-ToProcess = Follow | HaltNow | Finish | Suspend
+ToProcess = Follow | HaltNow | Finish | Save | Suspend
 FromForkServer = Warm | Forked | ForkRefused | Exited | Alive
 _BY_TYPE = Field(discriminator="type")
 FROM_PROCESS: TypeAdapter[FromProcess] = TypeAdapter(Annotated[FromProcess, _BY_TYPE])

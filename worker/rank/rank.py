@@ -18,7 +18,7 @@ from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.connections import cut
-from worker.control.messages import Finish, Follow, HaltNow, Suspend, ToProcess
+from worker.control.messages import Finish, Follow, HaltNow, Save, Suspend, ToProcess
 from worker.engine.seam import FINISH, SUSPEND, Engine
 from worker.error_kinds import Trouble
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
@@ -88,8 +88,8 @@ class Rank:
                     cut()
             case Finish():
                 self._told_to_finish = True
-            case Suspend():
-                self._saves.suspend()
+            case Save() | Suspend():
+                self._saves.hear(message)
             case Follow() if message.directive.phase == "abort":
                 self._change.call_off(message.directive.epoch)
 

@@ -15,6 +15,7 @@ from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.saver import Saver
 from worker.contract import SaveRecord, TrainingSpec
+from worker.control.messages import Save, Suspend
 from worker.data.digest import data_digest
 from worker.engine.seam import SAVE, SUSPEND, Progress
 from worker.rank.move import Move
@@ -32,14 +33,15 @@ class Saves:
         self._plan_digest = ""
         self._every_s: float | None = None
         self._newest_s = 0.0  # when the newest save began, or the epoch
-        self._is_told_to_suspend = False
+        self._is_told_to_suspend = self._is_told_to_save = False
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
         self._until_s = 0.0  # of the suspension
 
     def begin(self, model: ModelShape, move: Move) -> None:
         """Follow a new epoch; the save of the epoch before is given up."""
         self.give_up()
-        self._saver, self._suspension, self._is_told_to_suspend = None, None, False
+        self._saver = self._suspension = None
+        self._is_told_to_suspend = self._is_told_to_save = False
         self._newest_s = time.monotonic()
         spec, seat = move.directive.training, move.seat
         how = spec.checkpoint
@@ -48,7 +50,7 @@ class Saves:
         pieces = written(model, move.plan)
         self._plan_digest, self._every_s = move.plan.digest, how.every_s
         self._saver = Saver(
-            vault=open_vault(how.path),
+            open_=functools.partial(open_vault, how.path),
             model=model,
             epoch=move.directive.epoch + how.epochs_before,
             rank=seat.rank,
@@ -63,9 +65,10 @@ class Saves:
         if self._saver is not None:
             self._saver.give_up()
 
-    def suspend(self) -> None:
-        """Hear that the job is to be suspended; called in whatever thread."""
-        self._is_told_to_suspend = True
+    def hear(self, message: Save | Suspend) -> None:
+        """Hear what is wanted at the next boundary; called in whatever thread."""
+        self._is_told_to_save |= isinstance(message, Save)
+        self._is_told_to_suspend |= isinstance(message, Suspend)
 
     def ready(self) -> int | None:
         """What this rank is ready for at the next boundary, if for anything."""
@@ -74,7 +77,7 @@ class Saves:
         if self._is_told_to_suspend:
             return SUSPEND
         is_due = self._every_s is not None and time.monotonic() - self._newest_s >= self._every_s
-        return SAVE if is_due and not self._saver.is_writing else None
+        return SAVE if (is_due or self._is_told_to_save) and not self._saver.is_writing else None
 
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
@@ -151,5 +154,5 @@ class Saves:
             files={},
             boxes=(),
         )
-        self._newest_s = time.monotonic()
+        self._newest_s, self._is_told_to_save = time.monotonic(), False
         saver.begin(about, held.read)

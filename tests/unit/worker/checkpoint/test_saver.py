@@ -26,7 +26,7 @@ def savers(vault, keep_last=2, epoch=1):
     pieces = written(MOE, PLAN)
     return [
         Saver(
-            vault=vault,
+            open_=lambda: vault,
             model=MOE,
             epoch=epoch,
             rank=rank,
