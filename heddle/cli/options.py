@@ -160,3 +160,9 @@ effort_options = _together(  # how hard to look for a plan
         help="Number of cores of a search with --budget-s.  [default: all, at most 4]",
     ),
 )
+
+namespace_option = click.option(
+    "-n",
+    "--namespace",
+    help="Namespace of the job.  [default: that of the kubeconfig's context]",
+)

@@ -16,7 +16,7 @@ import click
 
 from heddle.cli.checkpoint_rows import checkpoint_table, content_of, row_of
 from heddle.cli.findings import print_findings
-from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, output_option
+from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, namespace_option, output_option
 from heddle.cli.progress import bytes_bar
 from heddle.cli.tables import FEW
 from heddle.cli.written_folder import (
@@ -239,6 +239,29 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
         "kept": [str(saved.attempt) for saved in found if saved not in gone],
     }
     print_findings(about, output)
+
+
+@checkpoint.command(context_settings=SHOWN)
+@click.argument("job")
+@namespace_option
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1.0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait until the checkpoint is whole.",
+)
+@output_option
+def now(job: str, namespace: str | None, timeout: float, output: str) -> None:
+    """Save a checkpoint of a job of the cluster now, and wait until it is whole."""
+    import asyncio
+
+    from heddle.cli.checkpoint_now import save_now
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    print_findings(asyncio.run(save_now(job, namespace, timeout, say)), output)
 
 
 def _agrees(gone: Sequence[Saved]) -> bool:

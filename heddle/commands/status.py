@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.cli.jobs import JOBS, get_job
+from heddle.cli.options import namespace_option
+
 if TYPE_CHECKING:
     from heddle.cli.pod_logs import PodLog
-    from heddle_operator.kube.client import KubeApi
 
-JOBS = "/apis/heddle.dev/v1alpha1"
-namespace_option = click.option(
-    "-n",
-    "--namespace",
-    help="Namespace of the job.  [default: that of the kubeconfig's context]",
-)
 STATUS_HELP = """Show all jobs, or everything about one job.
 
 \b
@@ -99,28 +95,10 @@ async def _read(job: str | None, namespace: str | None, is_all: bool) -> dict[st
 
     async with await connect() as api:
         if is_all:
-            return await _get(api, f"{JOBS}/heddlejobs", None, "")
+            return await get_job(api, f"{JOBS}/heddlejobs", None, "")
         where = namespace or api.namespace
         path = f"{JOBS}/namespaces/{where}/heddlejobs"
-        return await _get(api, f"{path}/{job}" if job else path, job, where)
-
-
-async def _get(api: KubeApi, path: str, job: str | None, namespace: str) -> dict[str, Any]:
-    from heddle_operator.apis.errors import OperatorError
-    from heddle_operator.kube.client import ApiRefused
-
-    try:
-        return await api.get(path)
-    except ApiRefused as error:
-        if error.status != 404:
-            raise
-        if job is None or f'"{job}" not found' not in str(error):
-            raise OperatorError(
-                "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd"
-            ) from None
-        raise OperatorError(
-            f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all"
-        ) from None
+        return await get_job(api, f"{path}/{job}" if job else path, job, where)
 
 
 async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
@@ -132,7 +110,7 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
 
     async with await connect() as api:
         where = namespace or api.namespace
-        body = await _get(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
+        body = await get_job(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
         epoch = (body.get("status") or {}).get("epoch")
         if epoch is None:
             raise OperatorError(f"job {job} has no plan yet; `heddle status {job}` says why")
@@ -155,7 +133,7 @@ async def _logs(namespace: str | None, job: str, tail: int | None) -> list[PodLo
     found = []
     async with await connect() as api:
         where = namespace or api.namespace
-        await _get(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
+        await get_job(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
         pods = f"/api/v1/namespaces/{where}/pods"
         query = {"timestamps": "true", **({"tailLines": str(tail)} if tail else {})}
         for pod in (await api.get(pods, labelSelector=f"{JOB_LABEL}={job}"))["items"]:

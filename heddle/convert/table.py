@@ -147,7 +147,7 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("chosen", CHOSEN, "deepspeed-activation-checkpointing overlap-grad-reduce", 0),
     **_rows("chosen", CHOSEN, "overlap-param-gather recompute-activations", 0),
     **_rows("chosen", CHOSEN, "recompute-granularity recompute-method recompute-num-layers"),
-    **_rows("none", "checkpoints while training are not there yet", "save-interval"),
+    **_rows("none", "write `spec.checkpoint` with `interval: {steps: N}`", "save-interval"),
     **_rows("none", "its layout is Megatron's; make it Hugging Face's for `model.path`", "load"),
     **_rows("none", TOKENISED, "tokenizer-type"),
     **_rows("none", TOKENISED, "tokenizer-model tokenizer-name-or-path vocab-file merge-file"),

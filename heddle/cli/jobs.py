@@ -1,0 +1,33 @@
+"""The HeddleJobs of a cluster, as the commands read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heddle_operator.kube.client import KubeApi
+
+JOBS = "/apis/heddle.dev/v1alpha1"
+
+
+async def get_job(api: KubeApi, path: str, job: str | None, namespace: str) -> dict[str, Any]:
+    """A job, or a list of jobs, at a path.
+
+    Raises:
+        OperatorError: there is no such job, or the cluster knows no jobs at all.
+    """
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.kube.client import ApiRefused
+
+    try:
+        return await api.get(path)
+    except ApiRefused as error:
+        if error.status != 404:
+            raise
+        if job is None or f'"{job}" not found' not in str(error):
+            raise OperatorError(
+                "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd"
+            ) from None
+        raise OperatorError(
+            f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all"
+        ) from None
