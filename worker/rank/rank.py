@@ -143,9 +143,9 @@ class Rank:
 
     def _abort(self, epoch: int) -> None:
         if self._change.abort(epoch) or self._change.failed_epoch == epoch:
-            if self._state.layout is None:
-                raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
             self._report()
+        if self._state.layout is None and not self._change.is_preparing:
+            raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
 
     # -- training
 
