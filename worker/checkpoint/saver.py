@@ -27,6 +27,9 @@ from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.1  # for the parts of other ranks
+# A paced save takes so long, or as long as this rate takes for it where that is less: writing costs
+# 2 s of a core for each GB, which are 4 % of it then.
+PACED_S, PACED_BYTES_S = 45.0, 20e6
 Go = Callable[[], bool]
 
 
@@ -65,14 +68,17 @@ class Saver:
         self._records: list[SaveRecord] = []
         self._save: _Save | None = None
 
-    def begin(self, about: Manifest, read: Read) -> bool:
-        """Copy the state at this boundary and save it; False: the save before is still written.
+    def begin(self, about: Manifest, read: Read, *, is_paced: bool = False) -> bool:
+        """Copy the state at this boundary and save it; False: it cannot begin now.
+
+        The save before may still be written, or there may be no memory for a copy.
 
         A save that only waits for parts of other ranks is given up for the new one.
 
         Args:
             about: the manifest but for files and boxes.
             read: gives the parts of a box, which training changes after this call.
+            is_paced: it may take longer, so that training keeps its cores.
         """
         before = self._save
         if before is not None and before.is_running:
@@ -81,13 +87,24 @@ class Saver:
                 return False
             before.give_up()
         began_s = time.monotonic()
-        copies = {
-            box: tuple(_copied(part) for part in read(box))
-            for of_file in blocks(self._pieces)
-            for box in of_file
-        }
-        self._save = _Save(self, about, copies, began_s, time.monotonic() - began_s)
+        try:
+            copies = {
+                box: tuple(_copied(part) for part in read(box))
+                for of_file in blocks(self._pieces)
+                for box in of_file
+            }
+        except (MemoryError, RuntimeError) as error:  # torch's, of any device
+            sentence = str(error).partition("\n")[0]
+            self._note(about.step, "failed", error=f"no memory for a copy of the state: {sentence}")
+            return False
+        copy_s = time.monotonic() - began_s
+        self._save = _Save(self, about, copies, began_s, copy_s, is_paced=is_paced)
         return True
+
+    def hurry(self) -> None:
+        """Write the rest of a paced save without a pause: somebody waits for it."""
+        if self._save is not None:
+            self._save.hurry()
 
     def take_records(self) -> tuple[SaveRecord, ...]:
         """Saves that have ended since the last call."""
@@ -183,8 +200,16 @@ class _Save:
         copies: dict[Piece, Parts],
         began_s: float,
         copy_s: float,
+        *,
+        is_paced: bool,
     ) -> None:
         self.is_writing, self.is_saved = True, False
+        num_bytes = sum(part.nbytes for parts in copies.values() for part in parts)
+        self._bytes_s = max(PACED_BYTES_S, num_bytes / PACED_S)
+        self._read_bytes = 0
+        self._hurried = threading.Event()
+        if not is_paced:
+            self._hurried.set()
         self._saver, self._about, self._copies = saver, about, copies
         self._began_s, self._copy_s = began_s, copy_s
         self._given_up = threading.Event()
@@ -201,15 +226,23 @@ class _Save:
 
     def give_up(self) -> None:
         self._given_up.set()
+        self._hurried.set()
+
+    def hurry(self) -> None:
+        self._hurried.set()
 
     def wait(self, seconds: float) -> bool:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def _read(self, box: Piece) -> Parts:
+        due_s = self._began_s + self._read_bytes / self._bytes_s
+        self._hurried.wait(max(0.0, due_s - time.monotonic()))
         if self._given_up.is_set():
             raise _GivenUp
-        return self._copies.pop(box)  # its memory is free once it is written
+        parts = self._copies.pop(box)  # its memory is free once it is written
+        self._read_bytes += sum(part.nbytes for part in parts)
+        return parts
 
     def _wrote(self) -> None:
         self.is_writing = False

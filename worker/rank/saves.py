@@ -68,6 +68,8 @@ class Saves:
     def hear(self, message: Save | Suspend) -> None:
         """Hear what is wanted at the next boundary; called in whatever thread."""
         self._is_told_to_save |= isinstance(message, Save)
+        if self._saver is not None:
+            self._saver.hurry()
         self._is_told_to_suspend |= isinstance(message, Suspend)
 
     def ready(self) -> int | None:
@@ -89,9 +91,10 @@ class Saves:
         if agreed == SUSPEND:
             self._is_told_to_suspend = False
             self._suspension, self._until_s = (spec, progress, layout), time.monotonic() + SUSPEND_S
+            saver.hurry()
             self._begin_suspended()
         elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
-            self._save(saver, spec, progress, layout)
+            self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
 
     def suspended(self) -> bool | None:
         """Whether this rank's part of the last checkpoint is saved; None: it is still written."""
@@ -110,6 +113,8 @@ class Saves:
     def end(self) -> None:
         """All steps are trained: the save under way is waited for, as long as a suspension."""
         self._until_s = time.monotonic() + SUSPEND_S
+        if self._saver is not None:
+            self._saver.hurry()
 
     def has_ended(self) -> bool:
         """Whether nothing is waited for at the end any more."""
@@ -135,10 +140,18 @@ class Saves:
         assert self._suspension is not None
         spec, progress, layout = self._suspension
         if self._saver.newest_step != progress.step and not self._saver.is_writing:
-            self._save(self._saver, spec, progress, layout)
+            self._save(self._saver, spec, progress, layout, is_paced=False)
         return self._saver.newest_step == progress.step
 
-    def _save(self, saver: Saver, spec: TrainingSpec, progress: Progress, layout: Layout) -> None:
+    def _save(
+        self,
+        saver: Saver,
+        spec: TrainingSpec,
+        progress: Progress,
+        layout: Layout,
+        *,
+        is_paced: bool,
+    ) -> None:
         model = spec.model_shape()
         held = HeldState(model)
         held.add_shards(layout.seat, layout.shards)
@@ -155,4 +168,4 @@ class Saves:
             boxes=(),
         )
         self._newest_s, self._is_told_to_save = time.monotonic(), False
-        saver.begin(about, held.read)
+        saver.begin(about, held.read, is_paced=is_paced)

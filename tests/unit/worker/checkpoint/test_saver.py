@@ -12,6 +12,7 @@ from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
 from tests.checkpoints import State, about
 from tests.fakes.vault import MemoryVault
+from worker.checkpoint import saver as saver_module
 from worker.checkpoint.attempts import complete
 from worker.checkpoint.boxes import written
 from worker.checkpoint.load import Checkpoint, newest
@@ -149,6 +150,39 @@ def test_a_record_has_the_bytes_and_the_time_that_training_waited():
         len(content) for name, content in vault.objects.items() if name.endswith(".safetensors")
     )
     assert all(0 <= record.copy_s <= record.seconds for record in records)
+
+
+def test_a_paced_save_takes_its_time_until_somebody_waits_for_it(monkeypatch):
+    monkeypatch.setattr(saver_module, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(saver_module, "PACED_S", 3600.0)
+    vault, held = MemoryVault(), State(MOE, 10)
+    both = savers(vault)
+    for saver in both:
+        assert saver.begin(about(MOE, 10), held.read, is_paced=True)
+    assert not any(saver.wait(0.2) for saver in both)
+    for saver in both:
+        saver.hurry()
+    assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
+
+
+def test_a_paced_save_can_be_given_up(monkeypatch):
+    monkeypatch.setattr(saver_module, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(saver_module, "PACED_S", 3600.0)
+    saver = savers(MemoryVault())[0]
+    saver.begin(about(MOE, 10), State(MOE, 10).read, is_paced=True)
+    saver.give_up()
+    assert outcomes(saver) == [(10, "given up")]
+
+
+def test_without_memory_for_a_copy_the_save_fails_and_training_goes_on():
+    def no_memory(box):
+        raise RuntimeError("DefaultCPUAllocator: not enough memory")
+
+    saver = savers(MemoryVault())[0]
+    assert not saver.begin(about(MOE, 10), no_memory)
+    (record,) = saver.take_records()
+    assert record.outcome == "failed"
+    assert "not enough memory" in record.error
 
 
 @pytest.mark.parametrize("calls", [0, 1])
