@@ -27,6 +27,7 @@ from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.1  # for the parts of other ranks
+LATE_S = 30.0  # parts of other ranks that take longer are missed; they may be in another folder
 # A paced save takes so long, or as long as this rate takes for it where that is less: writing costs
 # 2 s of a core for each GB, which are 4 % of it then.
 PACED_S, PACED_BYTES_S = 45.0, 20e6
@@ -175,13 +176,15 @@ class Saver:
         vault, attempt = self._open(), Attempt(self._epoch, about.step)
         part = save_part(vault, attempt, self._rank, self._model, self._pieces, read)
         wrote()
+        wrote_s = time.monotonic()
         while self._rank == 0:
             try:
                 known = about.model_copy(update={"data_digest": self._data_digest()})
                 commit(vault, attempt, self._ranks, self._model, known)
             except NotYet as missing:
                 if not go_on():
-                    raise _GivenUp(str(missing)) from None
+                    is_late = time.monotonic() - wrote_s >= LATE_S
+                    raise _GivenUp(str(missing) if is_late else "") from None
                 time.sleep(LOOK_AGAIN_S)
                 continue
             for name in outdated(vault.names(), self._keep_last):

@@ -30,6 +30,7 @@ class Saves:
 
     def __init__(self) -> None:
         self._saver: Saver | None = None
+        self._former: Saver | None = None  # of the epoch before, whose save may be under way
         self._plan_digest = ""
         self._every_s: float | None = None
         self._newest_s = 0.0  # when the newest save began, or the epoch
@@ -38,9 +39,10 @@ class Saves:
         self._until_s = 0.0  # of the suspension
 
     def begin(self, model: ModelShape, move: Move) -> None:
-        """Follow a new epoch; the save of the epoch before is given up."""
-        self.give_up()
-        self._saver = self._suspension = None
+        """Follow a new epoch; the save of the epoch before goes on until the next one begins."""
+        if self._saver is not None:
+            self._saver.hurry()
+        self._former, self._saver, self._suspension = self._saver, None, None
         self._is_told_to_suspend = self._is_told_to_save = False
         self._newest_s = time.monotonic()
         spec, seat = move.directive.training, move.seat
@@ -59,11 +61,6 @@ class Saves:
             keep_last=how.keep_last,
             data_digest=functools.partial(data_digest, spec.data),
         )
-
-    def give_up(self) -> None:
-        """End the save under way."""
-        if self._saver is not None:
-            self._saver.give_up()
 
     def hear(self, message: Save | Suspend) -> None:
         """Hear what is wanted at the next boundary; called in whatever thread."""
@@ -128,11 +125,13 @@ class Saves:
     @property
     def is_running(self) -> bool:
         """Whether a save is under way, or its end is still to be told."""
-        return self._saver is not None and (self._saver.is_running or self._saver.has_records)
+        both = (self._former, self._saver)
+        return any(saver is not None and (saver.is_running or saver.has_records) for saver in both)
 
     def take_records(self) -> tuple[SaveRecord, ...]:
         """Saves that have ended since the last call."""
-        return self._saver.take_records() if self._saver is not None else ()
+        both = (self._former, self._saver)
+        return tuple(r for saver in both if saver is not None for r in saver.take_records())
 
     def _begin_suspended(self) -> bool:
         """Begin the save of a suspension once the one before is written; whether it has begun."""
@@ -167,5 +166,7 @@ class Saves:
             files={},
             boxes=(),
         )
+        if self._former is not None:
+            self._former.give_up()
         self._newest_s, self._is_told_to_save = time.monotonic(), False
         saver.begin(about, held.read, is_paced=is_paced)
