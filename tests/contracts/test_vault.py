@@ -1,4 +1,4 @@
-"""What every `Vault` must do: one suite for a folder, a folder without links, and the fake."""
+"""What every `Vault` must do: one suite for a folder, one without links, and the fakes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.fakes.faulty_vault import FaultyVault
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.vault import Described, VaultFailed
@@ -16,10 +17,12 @@ from worker.checkpoint.vault import Described, VaultFailed
 NAME = "step-7.e2/rank-0.safetensors"
 
 
-@pytest.fixture(params=["memory", "folder", "folder without links"])
+@pytest.fixture(params=["memory", "view of memory", "folder", "folder without links"])
 def vault(request, tmp_path, monkeypatch):
     if request.param == "memory":
         return MemoryVault()
+    if request.param == "view of memory":
+        return FaultyVault(MemoryVault())
     if request.param == "folder without links":
 
         def refuse(*_):
