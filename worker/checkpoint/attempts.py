@@ -53,7 +53,9 @@ def complete(names: Sequence[str]) -> tuple[Attempt, ...]:
 def outdated(names: Sequence[str], last: int) -> tuple[str, ...]:
     """Objects to remove, in this order, so that so many complete attempts are kept.
 
-    Attempts without a manifest go too, if they are older than the newest complete one.
+    Attempts without a manifest go too, if they are older than the newest complete one.  A rank that
+    stalled may still commit such a manifest, before or amid this removal, so it is removed both
+    first and last, listed or not.
     """
     found, whole = objects_of(names), complete(names)
     if not whole:
@@ -68,5 +70,6 @@ def outdated(names: Sequence[str], last: int) -> tuple[str, ...]:
 
 
 def to_remove(attempt: Attempt, objects: Iterable[str]) -> tuple[str, ...]:
-    """Objects of an attempt in the order in which they may go."""
-    return tuple(sorted(objects, key=attempt.manifest.__ne__))
+    """Objects of an attempt in the order in which they may go; its manifest may come meanwhile."""
+    others = sorted({*objects} - {attempt.manifest})
+    return (attempt.manifest, *others, attempt.manifest)

@@ -87,8 +87,7 @@ class Manifest(Frozen):
 
     def to_bytes(self) -> bytes:
         """The content of its file."""
-        content = self.model_dump_json().encode()
-        return f"{digest_of(content)}\n".encode() + content
+        return sealed(self.model_dump_json().encode())
 
     @staticmethod
     def from_bytes(content: bytes) -> Manifest:
@@ -97,8 +96,8 @@ class Manifest(Frozen):
         Raises:
             InvalidManifest: it is cut, damaged, or of a newer version.
         """
-        digest, data = content[:DIGEST_CHARS], content[DIGEST_CHARS + 1 :]
-        if digest != digest_of(data).encode() or content[DIGEST_CHARS : DIGEST_CHARS + 1] != b"\n":
+        data = unsealed(content)
+        if data is None:
             raise InvalidManifest("the manifest is cut or damaged", code="damaged")
         try:
             found = Manifest.model_validate_json(data)
@@ -130,6 +129,17 @@ def digest_of(content: bytes | memoryview) -> str:
 def running_digest() -> xxhash.xxh3_128:
     """The digest of a box that is read piece by piece, by `update` and `hexdigest`."""
     return xxhash.xxh3_128()
+
+
+def sealed(data: bytes) -> bytes:
+    """The data behind a line with its digest."""
+    return f"{digest_of(data)}\n".encode() + data
+
+
+def unsealed(content: bytes) -> bytes | None:
+    """The data of what `sealed` gave; None: it was cut or changed."""
+    data = content[DIGEST_CHARS + 1 :]
+    return data if content == sealed(data) else None
 
 
 class _Version(Frozen):

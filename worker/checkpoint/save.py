@@ -20,8 +20,15 @@ from planner.plans.pieces import Piece
 from planner.wording import counted
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import blocks, numel, offsets, untiled
-from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
-from worker.checkpoint.vault import Vault
+from worker.checkpoint.manifest import (
+    InvalidManifest,
+    Manifest,
+    SavedBox,
+    digest_of,
+    sealed,
+    unsealed,
+)
+from worker.checkpoint.vault import Vault, VaultFailed
 from worker.engine.seam import Parts
 from worker.state.shards import box_shape
 from worker.training_settings import Frozen
@@ -67,7 +74,7 @@ def save_part(
         vault.put(attempt.name(file), chunks, size)
         files[file] = size
     part = RankPart(rank=rank, files=files, boxes=tuple(boxes))
-    content = part.model_dump_json().encode()
+    content = sealed(part.model_dump_json().encode())
     vault.put(attempt.name(_record(rank)), [content], len(content))
     return part
 
@@ -86,8 +93,10 @@ def commit(
 
     Raises:
         NotYet: a part is missing.
-        InvalidManifest: the parts do not tile the model, or the store gives back another manifest.
-        VaultFailed: the store fails, or a file is shorter than its record says.
+        InvalidManifest: a record is damaged, the parts do not tile the model, or the store gives
+            back another manifest.
+        VaultFailed: the store fails, a file is shorter than its record says, or a newer epoch has
+            removed it meanwhile.
     """
     there = set(vault.names(f"{attempt}/"))
     missing = [rank for rank in range(ranks) if attempt.name(_record(rank)) not in there]
@@ -100,10 +109,9 @@ def commit(
     boxes: list[SavedBox] = []
     for rank in range(ranks):
         part = _part(vault.read(attempt.name(_record(rank))), rank)
-        for file, size in part.files.items():
-            vault.read(attempt.name(file), size - 1, size)
         files |= part.files
         boxes += part.boxes
+    _look_at(vault, attempt, files)
     for name in PARTS:
         lacking = untiled(model, (saved.box for saved in boxes if saved.part == name))
         if lacking is not None:
@@ -111,11 +119,19 @@ def commit(
                 f"the parts do not cover {name} of {lacking} once", code="damaged"
             )
     content = about.model_copy(update={"files": files, "boxes": tuple(boxes)}).to_bytes()
+    manifest = Manifest.from_bytes(content)
     if not vault.commit(attempt.manifest, content):
         return None
     if vault.read(attempt.manifest) != content:
         raise InvalidManifest("the store gives back another manifest", code="damaged")
-    return Manifest.from_bytes(content)
+    try:
+        _look_at(vault, attempt, files)
+    except VaultFailed as failure:
+        # A rank that stalled before its commit is an older epoch by now, whose files may be gone.
+        if failure.code in ("missing", "cut"):
+            vault.remove(attempt.manifest)
+        raise
+    return manifest
 
 
 def key_of(box: Piece, part: str) -> str:
@@ -135,9 +151,18 @@ def header_of(tensors: Mapping[str, Tensor], boxes: Sequence[Piece]) -> bytes:
     return safetensors_header(described, metadata)
 
 
+def _look_at(vault: Vault, attempt: Attempt, files: Mapping[str, int]) -> None:
+    """Raise VaultFailed where a file is not there or shorter than its record says."""
+    for file, size in files.items():
+        vault.read(attempt.name(file), size - 1, size)
+
+
 def _part(content: bytes, rank: int) -> RankPart:
+    data = unsealed(content)
+    if data is None:
+        raise InvalidManifest(f"the record of rank {rank} is cut or damaged", code="damaged")
     try:
-        return RankPart.model_validate_json(content)
+        return RankPart.model_validate_json(data)
     except ValidationError as error:
         raise InvalidManifest(
             f"the record of rank {rank} has {error.error_count()} fields of another form",
