@@ -110,3 +110,27 @@ def test_a_late_commit_amid_its_removal_leaves_no_manifest_without_files():
         assert removing.fired
         assert {name.split("/")[0] for name in vault.names()} == {str(NEW)}
         vault.objects = before
+
+
+def test_no_manifest_is_committed_while_a_file_is_gone():
+    vault, pieces, seen = MemoryVault(), written(MODEL, PLAN), []
+    for rank, mine in pieces.items():
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+    del vault.objects[OLD.name("rank-1-0.safetensors")]
+    vault.fails = lambda operation, _: seen.append(operation)
+    with pytest.raises(VaultFailed) as refusal:
+        commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10))
+    assert refusal.value.code == "missing"
+    assert "commit" not in seen
+
+
+def test_a_store_that_gives_back_another_manifest_is_told():
+    vault, pieces = MemoryVault(), written(MODEL, PLAN)
+    for rank, mine in pieces.items():
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+    looks = len(vault.objects)  # each record and each file is read once before
+    view = FaultyVault(vault, Fault("lies", "read", looks, 0.5))
+    with pytest.raises(InvalidManifest) as refusal:
+        commit(view, OLD, len(pieces), MODEL, about(MODEL, 10))
+    assert view.fired
+    assert refusal.value.code == "damaged"

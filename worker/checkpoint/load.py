@@ -6,10 +6,13 @@ Source: design of checkpoints ("A load is a start").
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from planner.model.shape import ModelShape
@@ -24,6 +27,9 @@ from worker.checkpoint.vault import Vault
 from worker.engine.seam import Parts
 from worker.state.held_state import view
 from worker.state.shards import box_shape
+
+Numbers = npt.NDArray[np.float32]
+AT_ONCE_BYTES = 32_000_000  # of one read, unless a block has more
 
 
 class Refused(NamedTuple):
@@ -74,9 +80,7 @@ class Checkpoint:
         self.bytes_read = 0
         self._vault, self._attempt = vault, attempt
         self._tensors = {tensor.name: tensor for tensor in model_tensors(model)}
-        self._boxes: dict[tuple[str, str], list[SavedBox]] = defaultdict(list)
-        for saved in manifest.boxes:
-            self._boxes[saved.box.tensor, saved.part].append(saved)
+        self._runs = _runs(manifest.boxes)
 
     def read(self, box: Piece) -> Parts:
         """The parts of a box of the state, fp32 and contiguous.
@@ -85,30 +89,74 @@ class Checkpoint:
             InvalidManifest: a block is damaged, or some row of the box is in no block.
             VaultFailed: the store fails.
         """
+        shape = box_shape(self._tensors[box.tensor], box)
+        parts = tuple(torch.empty(shape) for _ in PARTS)
+        self.fill(box, parts)
+        return parts
+
+    def fill(self, box: Piece, parts: Parts) -> None:
+        """Write the parts of a box of the state into tensors of its shape, fp32 of the CPU.
+
+        Raises:
+            InvalidManifest: a block is damaged, or some row of the box is in no block; some numbers
+                of other blocks are written by then.
+            VaultFailed: the store fails.
+        """
         tensor = self._tensors[box.tensor]
-        return tuple(self._read(tensor, box, part) for part in PARTS)
-
-    def _read(self, tensor: Tensor, box: Piece, part: str) -> torch.Tensor:
-        target = torch.empty(box_shape(tensor, box))
-        filled = 0
-        for saved in self._boxes[box.tensor, part]:
-            common = overlap(box, saved.box)
-            if common is not None:
-                numbers = self._block(tensor, saved)
-                (source,) = view(tensor, saved.box, (numbers,), common)
-                view(tensor, box, (target,), common)[0].copy_(source)
-                filled += source.numel()
-        if filled != target.numel():
+        filled = dict.fromkeys(PARTS, 0)
+        for run in self._runs[box.tensor]:
+            common = overlap(box, run[0].box)
+            if common is None:
+                continue
+            into = dict(zip(PARTS, view(tensor, box, parts, common), strict=True))
+            for saved, numbers in self._blocks(tensor, run):
+                source = numbers[_within(tensor, saved.box, common)]
+                into[saved.part].detach().numpy()[...] = source
+                filled[saved.part] += source.size
+        if any(filled[name] != part.numel() for name, part in zip(PARTS, parts, strict=True)):
             raise InvalidManifest(f"the checkpoint lacks rows of {box.tensor}", code="damaged")
-        return target
 
-    def _block(self, tensor: Tensor, saved: SavedBox) -> torch.Tensor:
-        name = self._attempt.name(saved.file)
-        content = self._vault.read(name, saved.start, saved.start + saved.num_bytes)
+    def _blocks(
+        self, tensor: Tensor, run: Sequence[SavedBox]
+    ) -> Iterator[tuple[SavedBox, Numbers]]:
+        """The numbers of each block of a run, for reading, once its digest is checked."""
+        name, begin = self._attempt.name(run[0].file), run[0].start
+        content = memoryview(self._vault.read(name, begin, run[-1].start + run[-1].num_bytes))
         self.bytes_read += len(content)
-        if digest_of(content) != saved.digest:
-            raise InvalidManifest(
-                f"{name} has other bytes of {saved.box.tensor} than were saved", code="damaged"
-            )
-        numbers = torch.frombuffer(bytearray(content), dtype=torch.float32)
-        return numbers.reshape(box_shape(tensor, saved.box))
+        shape = box_shape(tensor, run[0].box)
+        for saved in run:
+            block = content[saved.start - begin :][: saved.num_bytes]
+            size = math.prod(shape) * torch.float32.itemsize
+            if len(block) != size or digest_of(block) != saved.digest:
+                raise InvalidManifest(
+                    f"{name} has other bytes of {saved.box.tensor} than were saved", code="damaged"
+                )
+            yield saved, np.frombuffer(block, np.float32).reshape(shape)
+
+
+def _runs(boxes: Iterable[SavedBox]) -> dict[str, list[list[SavedBox]]]:
+    """{tensor: parts of one box that lie side by side in a file, to be read at once}."""
+    found: dict[str, list[list[SavedBox]]] = defaultdict(list)
+    for saved in boxes:
+        runs = found[saved.box.tensor]
+        last = runs[-1][-1] if runs else None
+        if (
+            last is not None
+            and (last.file, last.box, last.start + last.num_bytes)
+            == (saved.file, saved.box, saved.start)
+            and saved.start + saved.num_bytes - runs[-1][0].start <= AT_ONCE_BYTES
+        ):
+            runs[-1].append(saved)
+        else:
+            runs.append([saved])
+    return found
+
+
+def _within(tensor: Tensor, box: Piece, common: Piece) -> tuple[slice, ...]:
+    """Where a box that `box` contains lies in the numbers of `box`."""
+    found = [slice(None)] * len(tensor.shape)
+    found[tensor.row_dim] = slice(common.start - box.start, common.stop - box.start)
+    if tensor.experts:
+        first = box.expert_start
+        found[0] = slice(common.expert_start - first, common.expert_stop - first)
+    return tuple(found)
