@@ -15,7 +15,9 @@ from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import Plan
 
-BLOCKS = 8  # of a tensor in the files of one rank, so that a reader need not read it all
+# Of a tensor in the files of one rank, so that a reader need not read it all.  A stack of experts
+# is cut both ways, as another plan takes some experts, some rows, or both.
+BLOCKS, EXPERT_BLOCKS = 8, 32
 
 
 def written(model: ModelShape, plan: Plan) -> dict[int, tuple[Piece, ...]]:
@@ -42,18 +44,26 @@ def blocks(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], ...]:
     files: list[list[Piece]] = []
     for _, of_tensor in groupby(sorted(pieces), key=lambda piece: piece.tensor):
         mine = list(of_tensor)
-        most = max(1, BLOCKS // len(mine))
-        cut = [block for piece in mine for block in _cut(piece, most)]
+        cut = [block for piece in mine for block in _cut(piece, len(mine))]
         files += [[] for _ in range(len(cut) - len(files))]
         for file, block in zip(files, cut, strict=False):
             file.append(block)
     return tuple(map(tuple, files))
 
 
-def _cut(piece: Piece, most: int) -> Iterable[Piece]:
-    rows = piece.stop - piece.start
-    edges = sorted({piece.start + index * rows // most for index in range(most + 1)})
-    return (piece._replace(start=start, stop=stop) for start, stop in pairwise(edges))
+def _cut(piece: Piece, pieces: int) -> Iterable[Piece]:
+    """The blocks of one of so many pieces of a tensor."""
+    stacks = _ranges(piece.expert_start, piece.expert_stop, EXPERT_BLOCKS // 4 // pieces)
+    most = EXPERT_BLOCKS // pieces // len(stacks) if len(stacks) > 1 else BLOCKS // pieces
+    rows = _ranges(piece.start, piece.stop, min(BLOCKS, most))
+    return (Piece(piece.tensor, *row, *stack) for stack in stacks for row in rows)
+
+
+def _ranges(start: int, stop: int, most: int) -> list[tuple[int, int]]:
+    """At most so many ranges, but one at least, of about equal lengths."""
+    parts = max(1, most)
+    edges = sorted({start + index * (stop - start) // parts for index in range(parts + 1)})
+    return list(pairwise(edges))
 
 
 def numel(tensor: Tensor, box: Piece) -> int:
