@@ -82,6 +82,16 @@ def test_a_rank_reads_little_more_than_it_holds(saver, loader):
     assert loaded(vault, MODEL, RankMap.of(tiled(loader))) <= 1.3
 
 
+FOUR, TILED = tiled("1x3", ep=4, etp=1, replicas=4), tiled("1x3", ep=1, etp=2, replicas=2)
+
+
+@pytest.mark.parametrize(("saver", "loader"), [(FOUR, TILED), (TILED, FOUR)])
+def test_a_rank_reads_little_more_than_it_holds_of_experts(saver, loader):
+    vault = MemoryVault()
+    save(vault, FIRST, saver, state(MOE, 10))
+    assert loaded(vault, MOE, RankMap.of(loader)) <= 1.3
+
+
 class Fails:
     """Let the n-th call or chunk of a vault fail; `after_commit` counts the last of them."""
 

@@ -114,7 +114,7 @@ class FolderVault:
     @contextmanager
     def _draft(self, path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Path]:
         """A file with this content on disk; it is gone at the end unless it was renamed."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make(path.parent)
         # Two pods may have one process id, and two threads write at once.
         owner = f"{socket.gethostname()}.{os.getpid()}.{next(_NUMBER)}"
         draft = path.with_name(f".{path.name}.{owner}")
@@ -150,6 +150,14 @@ def _create(path: Path, content: bytes) -> bool:
         return False
     _to_disk(path.parent)
     return True
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, each on disk before the next."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _to_disk(folder.parent)
 
 
 def _to_disk(folder: Path) -> None:

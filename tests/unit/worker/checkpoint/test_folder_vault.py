@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,21 @@ def test_content_is_on_disk_before_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("name"), replace(a, b)))
     vault.put("a", [b"x"], 1)
     assert seen == ["sync", "name", "sync"]
+
+
+@pytest.mark.parametrize("call", ["put", "commit"])
+def test_a_new_folder_is_on_disk_in_the_one_above_it(tmp_path, monkeypatch, call):
+    vault, synced, sync = FolderVault(tmp_path / "vault"), [], os.fsync
+
+    def noted(descriptor):
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    vault.put("step-1.e1/a", [b"x"], 1) if call == "put" else vault.commit("step-1.e1/a", b"x")
+    above = [str(tmp_path), str(tmp_path / "vault")]
+    assert [path for path in synced if path in above] == above
+    assert synced[-1] == str(tmp_path / "vault" / "step-1.e1")
 
 
 def test_drafts_are_no_objects(tmp_path):
