@@ -6,21 +6,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from heddle_operator.apis.checkpoint import Checkpoint, Keep
+from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.heddlejob import HeddleJob
 from worker.checkpoint.attempts import complete, objects_of
 from worker.checkpoint.open_vault import open_vault
 from worker.contract import SaveRecord
 
 FOLDER = "checkpoints"  # under the output folder, where the job names no other
-KEPT = Keep(last=1)
 
 
 def saved_here(job: HeddleJob, output: Path) -> HeddleJob:
     """The job, which saves checkpoints under its output folder unless it names another path."""
     if job.spec.checkpoint is not None:
         return job
-    checkpoint = Checkpoint(path=str(output.absolute() / FOLDER), keep=KEPT)
+    checkpoint = Checkpoint(path=str(output.absolute() / FOLDER))
     spec = job.spec.model_copy(update={"checkpoint": checkpoint})
     return job.model_copy(update={"spec": spec})
 

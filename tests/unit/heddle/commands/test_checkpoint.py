@@ -278,7 +278,7 @@ def test_transformers_loads_the_exported_folder(tmp_path, kind):
 
 def test_torch_loads_the_whole_state_from_the_other_format(folder, tmp_path):
     found = said("export", folder, tmp_path / "out", "--format", "dcp", "--step", 10)
-    assert found["files"] == names(tmp_path / "out")
+    assert sorted(found["files"]) == sorted(names(tmp_path / "out"))
     truth = state(MOE, 10).parts
     target = {
         tensor.name + suffix: torch.empty(tensor.shape)

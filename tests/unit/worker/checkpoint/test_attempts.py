@@ -9,7 +9,12 @@ ATTEMPT = Attempt(epoch=3, step=40)
 
 def test_the_manifest_goes_first():
     names = [ATTEMPT.name(name) for name in ("a", "manifest.json", "z")]
-    assert to_remove(ATTEMPT, names) == (ATTEMPT.manifest, names[0], names[2])
+    assert to_remove(ATTEMPT, names) == (
+        ATTEMPT.manifest,
+        names[0],
+        names[2],
+        ATTEMPT.manifest,
+    )
 
 
 def test_names_of_another_form_are_of_no_attempt():
