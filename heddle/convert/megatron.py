@@ -18,6 +18,7 @@ from heddle_operator.apis.errors import InvalidArguments
 from planner.model.catalogue import MODELS
 from planner.model.config import model_of_config
 
+CHECKPOINTS = "checkpoints"  # beside the final weights
 LOSS_SCALE = 2**32  # Megatron's, where nothing is said
 
 
@@ -68,6 +69,10 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
     }
     if words.has("--save"):
         spec["output"] = {"path": words.text("--save")}
+    every = words.count("--save-interval")
+    if every is not None and words.has("--save"):
+        folder_of_saves = f"{words.text('--save').rstrip('/')}/{CHECKPOINTS}"
+        spec["checkpoint"] = {"path": folder_of_saves, "interval": {"steps": every}}
     job = {
         "apiVersion": "heddle.dev/v1alpha1",
         "kind": "HeddleJob",
@@ -88,6 +93,8 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
             f"training.lossScale.initial is {LOSS_SCALE}, as Megatron has it where nothing is "
             "said; steps are skipped until it fits, say --initial-loss-scale 65536 for fewer"
         )
+    if every is not None and not words.has("--save"):
+        notes.append("--save-interval: nothing is saved without --save, as in Megatron")
     return Conversion(job, None if known else config, (*unknown, *left_out, *notes))
 
 

@@ -105,7 +105,7 @@ def test_a_model_that_heddle_knows_is_named():
 
 
 def test_what_has_no_counterpart_is_listed_with_its_reason():
-    notes = turned(LLAMA + "--save-interval 100 --foo-bar 3").notes
+    notes = turned(LLAMA + "--foo-bar 3").notes
     assert (
         "--tensor-model-parallel-size: Heddle chooses it for the GPUs that are there, " in notes[2]
     )
@@ -113,10 +113,17 @@ def test_what_has_no_counterpart_is_listed_with_its_reason():
         "--micro-batch-size",
         "--tensor-model-parallel-size",
         "--pipeline-model-parallel-size",
-        "--save-interval",
         "--foo-bar",
     }
     assert notes[0].startswith("--foo-bar: this argument is not known here")
+
+
+def test_checkpoints_are_saved_beside_the_weights():
+    saved = turned(LLAMA + "--save-interval 100").job["spec"]["checkpoint"]
+    assert saved == {"path": "/out/checkpoints", "interval": {"steps": 100}}
+    alone = turned(GPT2 + "--save-interval 100")
+    assert "checkpoint" not in alone.job["spec"]
+    assert any(note.startswith("--save-interval: ") for note in alone.notes)
 
 
 def test_an_unknown_argument_that_is_nearly_a_known_one_says_so():
