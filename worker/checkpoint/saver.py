@@ -268,7 +268,8 @@ class _Save:
 
 
 def _copied(part: torch.Tensor) -> torch.Tensor:
-    return part.detach().clone(memory_format=torch.contiguous_format)
+    copy = torch.empty(part.shape, dtype=part.dtype)  # of the CPU, wherever the state is
+    return copy.copy_(part.detach())
 
 
 class _GivenUp(Exception):
