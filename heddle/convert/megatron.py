@@ -67,12 +67,12 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         "training": _training(words),
         "steps": _steps(words),
     }
-    if words.has("--save"):
-        spec["output"] = {"path": words.text("--save")}
-    every = words.count("--save-interval")
-    if every is not None and words.has("--save"):
-        folder_of_saves = f"{words.text('--save').rstrip('/')}/{CHECKPOINTS}"
-        spec["checkpoint"] = {"path": folder_of_saves, "interval": {"steps": every}}
+    output, every = words.text("--save"), words.count("--save-interval")
+    if output is not None:
+        spec["output"] = {"path": output}
+        if every is not None:
+            saves = f"{output.rstrip('/')}/{CHECKPOINTS}"
+            spec["checkpoint"] = {"path": saves, "interval": {"steps": every}}
     job = {
         "apiVersion": "heddle.dev/v1alpha1",
         "kind": "HeddleJob",
@@ -93,7 +93,7 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
             f"training.lossScale.initial is {LOSS_SCALE}, as Megatron has it where nothing is "
             "said; steps are skipped until it fits, say --initial-loss-scale 65536 for fewer"
         )
-    if every is not None and not words.has("--save"):
+    if every is not None and output is None:
         notes.append("--save-interval: nothing is saved without --save, as in Megatron")
     return Conversion(job, None if known else config, (*unknown, *left_out, *notes))
 

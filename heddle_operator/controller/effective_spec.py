@@ -177,7 +177,8 @@ def has_ended(outcomes: tuple[Outcome, ...], status: Mapping[str, Any]) -> bool:
 
 def trains(outcomes: tuple[Outcome, ...], status: Mapping[str, Any]) -> bool:
     """Whether an epoch of the job trains, or is about to."""
-    is_there = "live" in outcomes or outcomes[-1:] == ("open",)
+    lived = [each for each in outcomes if each in ("live", "lost", "suspended")]
+    is_there = lived[-1:] == ["live"] or outcomes[-1:] == ("open",)
     return is_there and not has_ended(outcomes, status)
 
 
