@@ -198,8 +198,6 @@ def test_what_a_shell_alone_knows_is_refused_with_its_variable_and_line(text, se
 
 
 def test_what_no_job_needs_may_stay_unknown():
-    script = read_script(
-        "train.py --num-layers 2 --micro-batch-size $M --log-interval $(date +%F)"
-    )
+    script = read_script("train.py --num-layers 2 --micro-batch-size $M --log-interval $(date +%F)")
     words = read_words(script.words, script.reasons)
     assert words.values["--num-layers"] == ("2",)
