@@ -120,7 +120,7 @@ def test_a_profile_that_is_cut_off(tmp_path):
 
 def test_checkpoints_that_are_not_there_or_damaged(tmp_path):
     folder, attempt = tmp_path / "checkpoints", Attempt(1, 10)
-    for path in (folder, tmp_path, "s3://name:word@bucket", ""):
+    for path in (folder, tmp_path, "gs://name:word@bucket", ""):
         assert "word" not in refused("checkpoint", "ls", path)
     save(FolderVault(folder), attempt, tiled("1x3"), state(MOE, 10), of_a_job(MOE, 10))
     assert "step 10" in refused("checkpoint", "show", folder, "--step", "11")

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from worker.training_settings import Count, Positive, Section
 
-SCHEMES = ("file",)  # beside plain folders
+SCHEMES = ("file", "s3")  # beside plain folders
 
 
 class Interval(Section):
@@ -33,7 +33,9 @@ class Keep(Section):
 def _is_known(path: str) -> str:
     scheme, is_url, _ = path.partition("://")
     if is_url and scheme not in SCHEMES:
-        raise ValueError(f"checkpoints cannot be kept at {scheme}://; give a folder")
+        raise ValueError(
+            f"checkpoints cannot be kept at {scheme}://; give a folder or s3://BUCKET/PREFIX"
+        )
     return path
 
 
@@ -44,8 +46,8 @@ class Checkpoint(Section):
         str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_is_known)
     ] = Field(
         description=(
-            "Folder on a volume of the pod template that all pods share. The checkpoints "
-            "of the job are in a folder of its name there."
+            "Folder on a volume of the pod template that all pods share, or "
+            "s3://BUCKET/PREFIX. The checkpoints of the job are in a folder of its name there."
         )
     )
     interval: Interval | None = Field(

@@ -1,4 +1,4 @@
-"""What every `Vault` must do: one suite for a folder, one without links, and the fakes."""
+"""What every `Vault` must do: one suite for S3, a folder, one without links, and the fakes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,30 @@ import pytest
 
 from tests.fakes.faulty_vault import FaultyVault
 from tests.fakes.vault import MemoryVault
+from tests.s3_server import S3Server, alone
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.vault import Described, VaultFailed
 
 NAME = "step-7.e2/rank-0.safetensors"
 
 
-@pytest.fixture(params=["memory", "view of memory", "folder", "folder without links"])
+@pytest.fixture(scope="module")
+def s3():
+    server = S3Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "view of memory", "folder", "folder without links", "s3"])
 def vault(request, tmp_path, monkeypatch):
     if request.param == "memory":
         return MemoryVault()
     if request.param == "view of memory":
         return FaultyVault(MemoryVault())
+    if request.param == "s3":
+        alone(monkeypatch)
+        s3 = request.getfixturevalue("s3")
+        return s3.vault(s3.bucket(), "runs/a")
     if request.param == "folder without links":
 
         def refuse(*_):
@@ -129,6 +141,15 @@ def test_a_vault_that_tells_sizes_tells_those_of_all_objects(tmp_path, make):
     found = vault.facts()
     assert {name: about.num_bytes for name, about in found.items()} == {NAME: 3, "manifest.json": 5}
     assert abs(found[NAME].saved_at_s - time.time()) < 3600
+
+
+def test_tidying_touches_no_object(vault):
+    vault.put(NAME, [b"abc"], 3)
+    vault.commit("manifest.json", b"first")
+    vault.tidy(older_than_s=0.0)
+    vault.tidy(older_than_s=-1e6)
+    assert vault.read(NAME) == b"abc"
+    assert vault.names() == ("manifest.json", NAME)
 
 
 @pytest.mark.parametrize("name", ["", "/etc/passwd", "../up", "a/../b", "a//b", ".draft", "a b"])

@@ -92,6 +92,9 @@ class FaultyVault:
         self._inner.remove(name)
         self._after(fault, name)
 
+    def tidy(self, older_than_s: float) -> None:
+        self._inner.tidy(older_than_s)
+
     def _next(self, operation: Operation) -> Fault | None:
         """The fault, if it is of the call that begins now."""
         if self._is_dead:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import re
 import socket
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +29,7 @@ _WHY: dict[int | None, Why] = {
     errno.EACCES: "refused",
     errno.EPERM: "refused",
 }
+_DRAFT = re.compile(r"\..+\.\d+\.\d+")  # as `_draft` names it
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -93,16 +96,28 @@ class FolderVault:
                     folder.rmdir()
                     folder = folder.parent
 
+    def tidy(self, older_than_s: float) -> None:
+        """Delete drafts that were last written before that."""
+        until_s = time.time() - older_than_s
+        with self._told(""):
+            for path in self._files():
+                with suppress(FileNotFoundError):  # somebody else tidies too
+                    if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < until_s:
+                        path.unlink()
+
     def _path(self, name: str) -> Path:
         check_name(name)
         return self._folder / name
 
     def _walk(self) -> Iterator[str]:
+        for path in self._files():
+            name = path.relative_to(self._folder).as_posix()
+            if NAME.fullmatch(name):  # neither a draft nor a file of somebody else
+                yield name
+
+    def _files(self) -> Iterator[Path]:
         for folder, _, files in os.walk(self._folder, onerror=self._tell):
-            for file in files:
-                name = (Path(folder) / file).relative_to(self._folder).as_posix()
-                if NAME.fullmatch(name):  # neither a draft nor a file of somebody else
-                    yield name
+            yield from (Path(folder) / file for file in files)
 
     def _tell(self, error: OSError) -> None:
         """Tell why a folder cannot be listed, unless it is not there."""

@@ -13,16 +13,24 @@ def open_vault(path: str) -> Vault:
     """The vault at a folder, or at a URL; nothing is read or made yet.
 
     Raises:
-        VaultFailed: no vault has such a path (code `scheme`).
+        VaultFailed: no vault has such a path (code `scheme` or `name`).
     """
     folder = folder_of(path)
-    if folder is None:
-        # The rest of a URL may hold a password.
-        scheme = path.partition("://")[0]
-        raise VaultFailed(
-            f"checkpoints cannot be kept at {scheme}://; give a folder, or file:///FOLDER", "scheme"
-        )
-    return FolderVault(folder)
+    if folder is not None:
+        return FolderVault(folder)
+    # The rest of a URL may hold a password.
+    scheme, _, rest = path.partition("://")
+    if scheme.lower() == "s3":
+        # Its client takes a third of a second to import, and not every installation has it.
+        from worker.checkpoint.s3_vault import S3Vault
+
+        bucket, _, prefix = rest.partition("/")
+        return S3Vault(bucket, prefix.strip("/"))
+    raise VaultFailed(
+        f"checkpoints cannot be kept at {scheme}://; give a folder, file:///FOLDER or "
+        "s3://BUCKET/PREFIX",
+        "scheme",
+    )
 
 
 def folder_of(path: str) -> Path | None:

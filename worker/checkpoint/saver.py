@@ -21,12 +21,13 @@ from worker.checkpoint.attempts import Attempt, outdated
 from worker.checkpoint.boxes import blocks
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.save import NotYet, Read, commit, save_part
-from worker.checkpoint.vault import Vault
+from worker.checkpoint.vault import Vault, VaultFailed
 from worker.checkpoint_records import SaveOutcome, SaveRecord
 from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.1  # for the parts of other ranks
+BROKEN_OFF_S = 86_400.0  # no write takes a day
 LATE_S = 30.0  # parts of other ranks that take longer are missed; they may be in another folder
 # A paced save takes so long, or as long as this rate takes for it where that is less: writing costs
 # 2 s of a core for each GB, which are 4 % of it then.
@@ -189,8 +190,16 @@ class Saver:
                 continue
             for name in outdated(vault.names(), self._keep_last):
                 vault.remove(name)
+            self._tidy(vault)
             break
         return sum(part.files.values())
+
+    def _tidy(self, vault: Vault) -> None:
+        """Remove what broken writes left; the checkpoint is whole, whether that succeeds or not."""
+        try:
+            vault.tidy(BROKEN_OFF_S)
+        except VaultFailed as failure:
+            LOG.warning("what broken writes left is not removed: %s", failure)
 
 
 class _Save:

@@ -1,4 +1,4 @@
-"""A vault: where checkpoints are stored, as the five operations that a save and a load need.
+"""A vault: where checkpoints are stored, as the six operations that a save and a load need.
 
 Invariants: an object is seen whole or not at all; `commit` creates an object once and never
 replaces it, whoever races.
@@ -13,7 +13,18 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from worker.errors import StoreFailed
 
-Why = Literal["cut", "folder", "full", "missing", "name", "refused", "scheme", "other"]
+Why = Literal[
+    "credentials",
+    "cut",
+    "folder",
+    "full",
+    "missing",
+    "name",
+    "other",
+    "refused",
+    "scheme",
+    "unreachable",
+]
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -50,6 +61,9 @@ class Vault(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens if it is not there."""
+
+    def tidy(self, older_than_s: float) -> None:
+        """Remove what writes that broke off left behind, if it is older; no object is touched."""
 
 
 class Facts(NamedTuple):

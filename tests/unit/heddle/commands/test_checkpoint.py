@@ -193,7 +193,7 @@ def test_a_path_without_checkpoints_is_refused(tmp_path, verb):
         (tmp_path / "none", "missing"),
         (tmp_path, "empty"),
         (tmp_path / "file", "folder"),
-        ("s3://bucket/x", "scheme"),
+        ("gs://bucket/x", "scheme"),
         ("", "name"),
     ):
         assert refused(verb, path, *more) == code

@@ -70,5 +70,29 @@ def test_drafts_are_no_objects(tmp_path):
     assert FolderVault(tmp_path).names() == ()
 
 
+def test_drafts_that_were_last_written_long_ago_go_and_nothing_else(tmp_path):
+    vault = FolderVault(tmp_path)
+    vault.put("a/b", [b"x"], 1)
+    for name in (".old.host.1.0", ".new.host.1.0", ".other", ".nfs0001"):
+        (tmp_path / "a" / name).write_bytes(b"half")
+        if name != ".new.host.1.0":
+            os.utime(tmp_path / "a" / name, (0, 0))
+    os.utime(tmp_path / "a" / "b", (0, 0))
+    vault.tidy(86_400.0)
+    assert files(tmp_path) == [".new.host.1.0", ".nfs0001", ".other", "b"]
+
+
+def test_the_draft_of_a_killed_process_is_one_that_goes(tmp_path, monkeypatch):
+    vault = FolderVault(tmp_path)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(VaultFailed):
+            vault.put("a.json", [b"x"], 2)
+    assert len(files(tmp_path)) == 1
+    vault.tidy(-60.0)
+    assert files(tmp_path) == []
+
+
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
     assert FolderVault(tmp_path / "none").names() == ()
+    FolderVault(tmp_path / "none").tidy(0.0)

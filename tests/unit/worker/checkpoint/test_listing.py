@@ -127,7 +127,7 @@ def test_a_path_without_checkpoints_is_refused(tmp_path):
     assert code_of(open_saved, str(tmp_path)) == "empty"
     (tmp_path / "file").touch()
     assert code_of(open_saved, str(tmp_path / "file")) == "folder"
-    assert code_of(open_saved, "s3://bucket") == "scheme"
+    assert code_of(open_saved, "gs://bucket") == "scheme"
 
 
 def test_all_but_the_newest_may_go_and_what_is_newer_stays():

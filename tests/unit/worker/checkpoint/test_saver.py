@@ -192,3 +192,24 @@ def test_a_saver_without_a_save_has_nothing_to_wait_for(calls):
         saver.give_up()
     assert saver.wait(0)
     assert saver.take_records() == ()
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_what_broken_writes_left_goes_after_a_save_which_is_whole_all_the_same(refuses, caplog):
+    vault, held, calls = MemoryVault(), State(MOE, 10), []
+
+    def note(operation, name):
+        calls.append((operation, name))
+        if operation == "tidy" and refuses:
+            raise VaultFailed("the store does not list uploads", "refused")
+
+    vault.fails = note
+    both = savers(vault)
+    for saver in both:
+        saver.begin(about(MOE, 10), held.read)
+    assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
+    assert [call for call in calls if call[0] in ("commit", "tidy")] == [
+        ("commit", "step-10.e1/manifest.json"),
+        ("tidy", ""),
+    ]
+    assert ("does not list uploads" in caplog.text) == refuses
