@@ -25,8 +25,10 @@ class FinalSave:
         return self._saving is not None and not self._saving.is_done
 
     @property
-    def trouble(self) -> Trouble:
-        """What is wrong now."""
+    def trouble(self) -> Trouble | None:
+        """What is wrong now; None where this rank writes nothing."""
+        if self._saving is None and self.divergence is None:
+            return None
         error = self._saving.error if self._saving is not None else None
         if error is not None:
             return Trouble(error, "output")

@@ -235,8 +235,8 @@ class Rank:
         if self._phase != "saving":
             self._final.forget()
             return
-        before, self._trouble = self._trouble, self._final.trouble
-        if self._trouble != before:
+        if (trouble := self._final.trouble) is not None and trouble != self._trouble:
+            self._trouble = trouble
             self._report()
         if not self._final.is_writing and self._saves.has_ended():
             self._become("done")
