@@ -6,17 +6,24 @@ Pure: from HeddleJob objects to lines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from heddle_operator.report.timings import PARTS
 from planner.wording import counted
 
-COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN")
+COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "LAST SAVE", "PLAN")
+AGES = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
-def table(jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each job, and a head."""
-    rows = [COLUMNS, *map(_row, jobs)]
+def table(jobs: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
+    """One line for each job, and a head.
+
+    Args:
+        jobs: as the API server has them.
+        now: by which ages are told.
+    """
+    rows = [COLUMNS, *(_row(job, now) for job in jobs)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -57,6 +64,7 @@ def page(job: Mapping[str, Any]) -> list[str]:
             f"  every piece of the state is on at least {counted(holders['minNodes'], 'node')}, "
             f"{counted(holders['singlePieces'], 'piece')} on one node only"
         )
+    lines += _checkpoints(status.get("checkpoint") or {})
     last = status.get("lastReconfiguration")
     if last:
         parts = " + ".join(
@@ -73,6 +81,23 @@ def page(job: Mapping[str, Any]) -> list[str]:
         message = f": {condition['message']}" if condition["message"] else ""
         lines.append(
             f"    {condition['type']} {condition['status']} ({condition['reason']}){message}"
+        )
+    return lines
+
+
+def _checkpoints(saved: Mapping[str, Any]) -> list[str]:
+    """The newest checkpoint, and the newest start from one."""
+    lines = []
+    if "step" in saved:
+        lines.append(
+            f"  last checkpoint: step {saved['step']} at {saved['savedAt']}, "
+            f"{saved['bytes'] / 1e6:,.1f} MB in {saved['seconds']:g} s"
+        )
+    if "restoredStep" in saved:
+        lost = counted(saved.get("lostSteps", 0), "step")
+        lines.append(
+            f"  epoch {saved['restoredEpoch']} went on from the checkpoint of step "
+            f"{saved['restoredStep']}; {lost} lost so far"
         )
     return lines
 
@@ -110,7 +135,15 @@ def _place(part: tuple[str, float]) -> int:
     return known.index(part[0]) if part[0] in known else len(known)
 
 
-def _row(job: Mapping[str, Any]) -> tuple[str, ...]:
+def _age(time_text: str | None, now: datetime) -> str:
+    """The age of a time in its largest unit, as kubectl writes it; `-` without a time."""
+    if time_text is None:
+        return "-"
+    seconds = max(0, int((now - datetime.fromisoformat(time_text)).total_seconds()))
+    return next((f"{seconds // size}{unit}" for unit, size in AGES if seconds >= size), "0s")
+
+
+def _row(job: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
     status, metadata = job.get("status") or {}, job["metadata"]
     progress = status.get("progress") or {}
     steps = f"{progress.get('step', 0)}/{job.get('spec', {}).get('steps', '?')}"
@@ -121,5 +154,6 @@ def _row(job: Mapping[str, Any]) -> tuple[str, ...]:
         str(status.get("epoch", "-")),
         str(status.get("activeGPUs", "-")),
         steps,
+        _age((status.get("checkpoint") or {}).get("savedAt"), now),
         (status.get("plan") or {}).get("summary", "-"),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -63,7 +64,7 @@ def status(
     elif job:
         click.echo("\n".join(page(found)))
     elif found["items"]:
-        click.echo("\n".join(table(found["items"])))
+        click.echo("\n".join(table(found["items"], datetime.now(UTC))))
     else:
         click.echo("There are no HeddleJobs here; -A looks in all namespaces.")
 

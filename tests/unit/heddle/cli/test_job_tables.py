@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+import pytest
+
 from heddle.cli.job_tables import page, table
 
 JOB = {
@@ -31,14 +35,26 @@ JOB = {
         ],
     },
 }
+NOW = datetime(2026, 11, 28, 12, 0, tzinfo=UTC)
+SAVED = {"step": 15, "savedAt": "2026-11-28T11:57:30Z", "bytes": 3_000_000, "seconds": 1.5}
 BARE = {"metadata": {"name": "new"}}
 
 
 def test_a_table_has_a_head_and_one_aligned_line_for_each_job():
-    head, tiny, new = table([JOB, BARE])
-    assert head.split() == ["NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "PLAN"]
+    head, tiny, new = table([JOB, BARE], NOW)
+    assert head.split() == [
+        "NAMESPACE",
+        "NAME",
+        "PHASE",
+        "EPOCH",
+        "GPUS",
+        "STEP",
+        "LAST",
+        "SAVE",
+        "PLAN",
+    ]
     assert tiny.split()[:6] == ["ml", "tiny", "Running", "3", "4", "17/300"]
-    assert new.split() == ["default", "new", "-", "-", "-", "0/?", "-"]
+    assert new.split() == ["default", "new", "-", "-", "-", "0/?", "-", "-"]
     assert {row.index(cell) for row, cell in ((head, "PHASE"), (tiny, "Running"))} == {
         head.index("PHASE")
     }
@@ -82,3 +98,26 @@ def test_what_the_newest_step_measured_is_one_line():
         "  12,346 tokens/s, MFU 31.2 %, learning rate 0.0003, gradient norm 1.5, "
         "loss scale 65536, up to 2.50 GB a rank (2.00 GB predicted)"
     ) in page(job)
+
+
+@pytest.mark.parametrize(
+    ("saved_at", "age"),
+    [
+        ("2026-11-28T11:59:51Z", "9s"),
+        ("2026-11-28T11:57:30Z", "2m"),
+        ("2026-11-28T08:00:00Z", "4h"),
+        ("2026-11-20T12:00:00Z", "8d"),
+        ("2026-11-28T12:00:05Z", "0s"),  # another clock
+    ],
+)
+def test_the_last_save_has_an_age(saved_at, age):
+    saved = SAVED | {"savedAt": saved_at}
+    _, row = table([JOB | {"status": JOB["status"] | {"checkpoint": saved}}], NOW)
+    assert row.split()[6] == age
+
+
+def test_a_page_tells_of_checkpoints_and_of_starts_from_them():
+    saved = SAVED | {"restoredEpoch": 2, "restoredStep": 10, "lostSteps": 3}
+    lines = page(JOB | {"status": JOB["status"] | {"checkpoint": saved}})
+    assert "  last checkpoint: step 15 at 2026-11-28T11:57:30Z, 3.0 MB in 1.5 s" in lines
+    assert "  epoch 2 went on from the checkpoint of step 10; 3 steps lost so far" in lines
