@@ -98,6 +98,8 @@ def status_of(
             "nodeCount": len(live.plan.nodes),
             "plan": _plan(live, observed),
         }
+    elif view.situation.left is not None:  # what was true of the epoch that it left
+        status |= {"activeGPUs": 0, "nodes": [], "nodeCount": 0, "plan": None, "holders": None}
     if holders is not None:
         status["holders"] = {"minNodes": holders.min_nodes, "singlePieces": holders.single}
     speeds = dict.fromkeys(before.get("typeSpeeds") or ())  # null takes what is normal again away

@@ -129,7 +129,7 @@ class OperatorMetrics:
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
         """Take over a job's status and what was decided."""
-        parts = (status.get(part, {}) for part in ("progress", "holders", "plan"))
+        parts = (status.get(part) or {} for part in ("progress", "holders", "plan"))
         flat = {**status, **{key: value for part in parts for key, value in part.items()}}
         flat |= _of_checkpoint(status.get("checkpoint") or {})
         for key, gauge in self._gauges.items():

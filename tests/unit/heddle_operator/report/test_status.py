@@ -15,8 +15,11 @@ from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.snapshot import Observed
+from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.unit.heddle_operator.epochs.test_restoring import live_again, trained_to
+from tests.unit.heddle_operator.epochs.test_suspension import suspended
 from worker.contract import Report, StepRecord
 
 
@@ -172,3 +175,28 @@ def test_a_summary_of_many_templates_is_short():
     words = summary_of(dataclasses.replace(record, plan=many))
     assert len(words.encode()) == 512
     assert words.endswith(" ...")
+
+
+def test_a_suspended_job_holds_nothing_and_tells_its_checkpoint():
+    operator = trained_to(6, "a", "b")
+    before = status(operator)
+    assert before["checkpoint"]["step"] == 4
+    suspended(operator)
+    found = status(operator, before=before)
+    assert (found["phase"], found["activeGPUs"], found["grantedGPUs"]) == ("Suspended", 0, 0)
+    assert (found["nodes"], found["plan"]) == ([], None)
+    assert found["checkpoint"] == before["checkpoint"]  # nobody is there to tell of a newer one
+    OperatorMetrics().take("ml", "tiny", found, operator.decision)
+
+
+def test_a_start_from_a_checkpoint_counts_the_steps_that_are_lost():
+    operator = trained_to(6, "a", "b")
+    before = status(operator)
+    for node in ("a", "b"):
+        operator.cluster.kill_node(node)
+    operator.reconcile()
+    operator.cluster.add_node("c")
+    live_again(operator, 1)
+    found = status(operator, before=before)["checkpoint"]
+    assert (found["restoredEpoch"], found["restoredStep"], found["lostSteps"]) == (2, 4, 2)
+    assert status(operator, before={"checkpoint": found})["checkpoint"]["lostSteps"] == 2
