@@ -34,7 +34,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no budget": ({"planner": {"budgetSeconds": 0}}, "budgetSeconds"),
     "a path as planRef": ({"planRef": "a/b"}, "spec.planRef is the name of a ConfigMap"),
     "a negative time to live": ({"ttlSecondsAfterFinished": -1}, "ttlSecondsAfterFinished"),
-    "suspend": ({"suspend": True}, "suspend"),
+    "suspension without a path": ({"suspend": True}, "spec.suspend needs spec.checkpoint"),
+    "checkpoints, later": ({"checkpoint": {"path": "/saves"}}, "spec.checkpoint.path cannot be"),
     "another answer to NaN": ({"training": {"onNonFinite": "Skip"}}, "spec.training cannot be"),
 }
 TAKEN: dict[str, dict[str, Any]] = {
@@ -53,12 +54,12 @@ TAKEN: dict[str, dict[str, Any]] = {
 }
 
 
-def run(control_plane, test):
+def run(control_plane, test, **spec):
     """A test on a job that is there, as its operator reads it."""
 
     async def main():
         async with await connect(kubeconfig=control_plane.kubeconfig) as api:
-            made = await api.create(PATH, heddle_job("edited", **SPEC))
+            made = await api.create(PATH, heddle_job("edited", **SPEC, **spec))
             try:
                 await test(api, made)
             finally:
@@ -89,3 +90,28 @@ def test_how_the_job_follows_its_cluster_may_be_changed_while_it_runs(control_pl
         assert mistakes_of(changed) == ()
 
     run(control_plane, test)
+
+
+SAVING_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another path": ({"path": "/other"}, "spec.checkpoint.path cannot be changed"),
+    "two intervals": ({"interval": {"steps": 5, "seconds": 5}}, "exactly one of steps and seconds"),
+    "no interval in it": ({"interval": {"steps": None}}, "exactly one of steps and seconds"),
+    "none kept": ({"keep": {"last": 0}}, "keep.last"),
+}
+
+
+@pytest.mark.parametrize("edit", SAVING_REFUSED)
+def test_how_often_a_job_saves_may_be_changed_and_where_may_not(control_plane, edit):
+    change, words = SAVING_REFUSED[edit]
+
+    async def test(api, made):
+        with pytest.raises(ApiRefused) as refused:
+            await api.patch(f"{PATH}/edited", {"spec": {"checkpoint": change}})
+        assert words in str(refused.value)
+        often = {"interval": {"steps": 7}, "keep": {"last": 3}}
+        changed = await api.patch(f"{PATH}/edited", {"spec": {"checkpoint": often}})
+        assert changed["spec"]["checkpoint"] == {"path": "/saves", **often}
+        changed = await api.patch(f"{PATH}/edited", {"spec": {"suspend": True}})
+        assert mistakes_of(changed) == ()
+
+    run(control_plane, test, checkpoint={"path": "/saves", "interval": {"steps": 5}})
