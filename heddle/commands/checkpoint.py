@@ -253,7 +253,7 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
 )
 @output_option
 def now(job: str, namespace: str | None, timeout: float, output: str) -> None:
-    """Save a checkpoint of a job of the cluster now, and wait until it is whole."""
+    """Save a checkpoint of a job of the cluster, and wait for it."""
     import asyncio
 
     from heddle.cli.checkpoint_now import save_now

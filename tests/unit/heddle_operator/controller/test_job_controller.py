@@ -262,7 +262,7 @@ def test_a_job_that_trains_is_followed_to_its_end_though_its_spec_is_refused(
         await stage.server.until(lambda s: accepted(s)["status"] == "False")
         assert stage.server.objects[JOB]["status"]["phase"] == "Running"
         assert accepted(stage.server)["reason"] == "InvalidSpec"
-        assert len(stage.server.objects[JOB]["status"]["conditions"]) == 11
+        assert len(stage.server.objects[JOB]["status"]["conditions"]) == 12
         await stage.server.until(lambda s: "InvalidSpec" in stage.reasons())
         await stage.pod.change(phase="done", step=10)
         await asyncio.wait_for(stage.pod.is_ended.wait(), 10)
