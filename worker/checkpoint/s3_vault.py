@@ -52,9 +52,9 @@ _BY_STATUS: dict[int, Why] = {
     405: "refused",
     501: "refused",
     507: "full",
+    **dict.fromkeys((429, 500, 502, 503, 504), "unreachable"),
 }
 _SILENT = (HTTPClientError, IncompleteReadError, NoConnection)
-_BUSY = (429, 500, 502, 503, 504)
 _ADVICE: dict[Why, str] = {
     "credentials": "does not take these credentials ({code}); check keys, region and clock",
     "full": "has no room left ({code}); make room, or keep fewer checkpoints",
@@ -78,8 +78,9 @@ PATIENCE = Patience()
 class S3Vault:
     """Objects of a bucket below a prefix.
 
-    The environment alone gives `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL`, `AWS_REGION` or
-    `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.
+    Address, region and credentials are those of the environment: `AWS_ENDPOINT_URL_S3` or
+    `AWS_ENDPOINT_URL`, `AWS_REGION` or `AWS_DEFAULT_REGION`, `AWS_ACCESS_KEY_ID`,
+    `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`.  No file and no machine is asked for others.
 
     Args:
         bucket: that is there.
@@ -201,20 +202,19 @@ class S3Vault:
         return f"s3://{self._bucket}/{self._prefix}{name}"
 
     def _upload(self, key: str, parts: Iterable[bytearray]) -> None:
-        # The client sums each part by itself; S3 wants to hear of it beforehand.
-        sums = self._client().meta.config.request_checksum_calculation == "when_supported"
+        # What the client does for each part by itself; S3 wants to hear of it beforehand.
+        client = self._client()
+        sums = client.meta.config.request_checksum_calculation == "when_supported"
         how = {"ChecksumAlgorithm": "CRC32"} if sums else {}
-        begun = self._client().create_multipart_upload(Bucket=self._bucket, Key=key, **how)
+        begun = client.create_multipart_upload(Bucket=self._bucket, Key=key, **how)
         of_upload = {"Bucket": self._bucket, "Key": key, "UploadId": begun["UploadId"]}
         try:
             done = []
             for number, part in enumerate(parts, start=1):
-                answer = self._client().upload_part(
-                    PartNumber=number, Body=bytes(part), **of_upload
-                )
+                answer = client.upload_part(PartNumber=number, Body=bytes(part), **of_upload)
                 told = {k: v for k, v in answer.items() if k in ("ETag", "ChecksumCRC32")}
                 done.append({"PartNumber": number} | told)
-            self._client().complete_multipart_upload(MultipartUpload={"Parts": done}, **of_upload)
+            client.complete_multipart_upload(MultipartUpload={"Parts": done}, **of_upload)
         except _SILENT:
             raise  # nobody hears an abort now; `tidy` makes up for it
         except BaseException:
@@ -306,8 +306,7 @@ class S3Vault:
                 f"{self._store} has no bucket {self._bucket}; make it, or correct the path",
                 "missing",
             )
-        why = _BY_STATUS.get(status, "unreachable" if status in _BUSY else "other")
-        why = "credentials" if code in _NOT_TAKEN else why
+        why = "credentials" if code in _NOT_TAKEN else _BY_STATUS.get(status, "other")
         said = code if _CODE.fullmatch(code) else f"status {status}"
         advice = _ADVICE.get(why, "answers {code}").format(code=said)
         return VaultFailed(f"{self._place(name)}: {self._store} {advice}", why)
@@ -380,9 +379,9 @@ def _parts(chunks: Iterable[bytes | memoryview], part_bytes: int) -> Iterator[by
             if len(part) == part_bytes:
                 yield part
                 part = bytearray()
-            taken = part_bytes - len(part)
-            part += rest[:taken]
-            rest = rest[taken:]
+            taken = rest[: part_bytes - len(part)]
+            part += taken
+            rest = rest[len(taken) :]
     yield part
 
 
