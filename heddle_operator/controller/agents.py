@@ -153,11 +153,6 @@ class Agents:
         if self._sending:
             await asyncio.wait(self._sending, timeout=self._answer_s)
 
-    def finish(self) -> None:
-        """Tell all agents in the background to end the training at the next boundary."""
-        for pod in self._watchers:
-            self._send((pod, 0, "finish"), "finish", _nothing)
-
     def _written(self, directive: Directive, by_column: bool) -> bytes:
         """The directive as it is sent; all pods of an epoch get the same one, written once."""
         if self._newest is None or self._newest[0] is not directive:
