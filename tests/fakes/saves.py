@@ -28,7 +28,7 @@ class FakeSaves:
         rows = [] if action.pod in self.blind else list(reversed(self.store))
         path = action.look.training.checkpoint
         assert path is not None, "the operator asks for checkpoints of a job without a path"
-        agent.looked_s = self.now
+        agent.looked_s, before = self.now, agent.checkpoints
         agent.checkpoints = FoundCheckpoints(
             epoch=action.look.epoch,
             path=path.path,
@@ -45,7 +45,7 @@ class FakeSaves:
                 if row.manifest in self.refused
             ),
         )
-        agent.version += 1
+        agent.version += agent.checkpoints != before
 
     def _suspend(self, pod: str) -> None:
         if pod in self.agents and pod not in self.silent:

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from heddle_operator.apis.checkpoint import Checkpoint, Interval
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
@@ -30,9 +31,14 @@ class Loop(RuleBasedStateMachine):
         nodes=st.integers(1, 3),
         cooldown=st.sampled_from((0, 1)),
         epochs_kept=st.sampled_from((1, 2, 20)),
+        saves=st.booleans(),
     )
-    def begin(self, as_pipeline, nodes, cooldown, epochs_kept):
+    def begin(self, as_pipeline, nodes, cooldown, epochs_kept, saves):
         job = a_job(cooldownSeconds=cooldown)
+        if saves:
+            checkpoint = Checkpoint(path="/saves", interval=Interval(steps=3))
+            spec = job.spec.model_copy(update={"checkpoint": checkpoint})
+            job = job.model_copy(update={"spec": spec})
         self.cluster = a_cluster(job, *NODES[:nodes], as_pipeline=as_pipeline)
         self.operator = FakeOperator(job, self.cluster, Settings(epochs_kept=epochs_kept))
 
@@ -110,6 +116,30 @@ class Loop(RuleBasedStateMachine):
     def a_switch_breaks_in_the_middle(self, flips):
         self.cluster.break_switch(flips)
 
+    @property
+    def _saves(self):
+        return self.operator.job.spec.checkpoint is not None
+
+    def _suspend(self, suspends):
+        job = self.operator.job
+        spec = job.spec.model_copy(update={"suspend": suspends})
+        self.operator.job = job.model_copy(update={"spec": spec})
+
+    @precondition(lambda self: self._saves)
+    @rule(suspends=st.booleans())
+    def the_job_is_suspended_or_not_any_more(self, suspends):
+        self._suspend(suspends)
+
+    @precondition(lambda self: self._saves)
+    @rule(error=st.sampled_from((None, "no space left on device")))
+    def the_store_fails_or_works_again(self, error):
+        self.cluster.store_error = error
+
+    @precondition(lambda self: len(self.cluster.store) > 1)
+    @rule()
+    def the_newest_checkpoint_is_damaged(self):
+        self.cluster.damaged.add(self.cluster.store[-1].manifest)
+
     @precondition(lambda self: self.cluster.agents)
     @rule(index=PICK)
     def a_report_is_late(self, index):
@@ -141,6 +171,8 @@ class Loop(RuleBasedStateMachine):
             return
         self.cluster.frozen.clear()
         self.cluster.unreachable.clear()
+        self.cluster.store_error = None
+        self._suspend(False)
         if not any(node.leaving_at_s is None for node in self.cluster.nodes.values()):
             self.cluster.kill_node("d")
             self.cluster.add_node("d")
@@ -153,6 +185,8 @@ class Loop(RuleBasedStateMachine):
             assert len({rank.epoch for _, rank in holders}) == 1
         elif decision.phase == "Failed":
             assert decision.reason == "StateLost"
+            manifests = {found.manifest for found in self.cluster.store}
+            assert not manifests - self.cluster.damaged, "a checkpoint was there"
 
 
 TestLoop = Loop.TestCase
