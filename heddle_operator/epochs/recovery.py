@@ -60,11 +60,13 @@ def recover(view: View, live: EpochRecord) -> Decision:
     problem = survivors.problem()
     silent = [m.pod for m in live.ranked if _is_silent(observed, m.pod)]
     silent = silent or silent_members(view, live)
-    if problem and silent:
+    left_s = _gone_left_s(view, silent) if problem and silent else None
+    if problem and silent and (left_s is None or left_s > 0):
         return Decision(
             actions=(),
             phase="Recovering",
             message=f"{problem}, unless pod {silent[0]} answers again",
+            look_again_s=left_s,
         )
     if problem and not situation.ever_live:
         return _start_over(live, situation, problem)
@@ -211,6 +213,21 @@ def _start_over(live: EpochRecord, situation: Situation, problem: str) -> Decisi
         message=f"the start failed: {problem}",
         look_again_s=1.0,
     )
+
+
+def _gone_left_s(view: View, silent: list[str]) -> float | None:
+    """Seconds until silent pods are taken for gone with their nodes; None: they may be there yet.
+
+    Where a node answers, the operator alone may be cut off from ranks that train on.
+    """
+    observed, left = view.observed, [0.0]
+    for name in silent:
+        pod, agent = observed.pod(name), observed.agents.get(name)
+        node = observed.node(pod.node) if pod is not None else None
+        if node is None or node.is_ready or agent is None or agent.unreachable_since_s is None:
+            return None
+        left.append(agent.unreachable_since_s + view.settings.node_gone_s - view.now)
+    return max(left) if view.job.spec.checkpoint is not None else None
 
 
 def _is_silent(observed: Observed, name: str) -> bool:

@@ -153,6 +153,8 @@ def failed_records(
         if record.outcome == "aborted" and record.seal is None:
             continue  # it cost nothing, and what kept its pods from starting has its own pauses
         first = record.seal.first_step if record.seal else None
+        if record.outcome == "suspended":
+            break  # a user wanted it, after a step or before
         if record.outcome != "aborted" and (step is None or first != step):
             break
         failed.append(record)

@@ -94,6 +94,13 @@ class Settings(BaseModel):
             "state is not needed."
         ),
     )
+    node_gone_s: Seconds = Field(
+        default=60.0,
+        description=(
+            "Time without an answer of pods on nodes that are not ready, after which a job goes "
+            "back to its checkpoint. Kubernetes ends such pods later, or never if most nodes fail."
+        ),
+    )
     end_timeout_s: Seconds = Field(
         default=60.0, description="Time from the end of a job to the deletion of its pods."
     )

@@ -19,6 +19,7 @@ from heddle_operator.state.recent import Recent
 
 JOB = ("namespace", "job")
 PARTS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_OF_A_PLAN = ("predictedMemoryBytes", "minNodes")  # no numbers while the job has none
 TURNS_S = (0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
 
@@ -129,8 +130,10 @@ class OperatorMetrics:
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
         """Take over a job's status and what was decided."""
-        parts = (status.get(part) or {} for part in ("progress", "holders", "plan"))
-        flat = {**status, **{key: value for part in parts for key, value in part.items()}}
+        parts = [status.get(part, {}) for part in ("progress", "holders", "plan")]
+        gone = _OF_A_PLAN if status.get("plan", {}) is None else ()
+        flat = {**status, **dict.fromkeys(gone)}
+        flat |= {key: value for part in parts if part for key, value in part.items()}
         flat |= _of_checkpoint(status.get("checkpoint") or {})
         for key, gauge in self._gauges.items():
             if isinstance(flat.get(key), int | float):

@@ -11,14 +11,15 @@ from heddle_operator.state.actions import DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.unit.heddle_operator.epochs.test_restoring import saving_job
 from worker.contract import StepRecord
 
 LIMITS = Settings()
 
 
-def after_the_loss_of_a(*others, as_pipeline=False):
+def after_the_loss_of_a(*others, as_pipeline=False, job=None):
     """(job, what is seen once all others have halted, now)."""
-    job = a_job()
+    job = job or a_job()
     operator = FakeOperator(job, a_cluster(job, "a", *others, as_pipeline=as_pipeline))
     operator.settle()
     operator.cluster.kill_node("a")
@@ -42,6 +43,12 @@ def silent(observed, node, now, since_s):
     view = observed.agents[f"tiny-{node}-0"]
     view = replace(view, unreachable_since_s=now - since_s)
     return replace(observed, agents={**observed.agents, view.pod: view})
+
+
+def not_ready(observed, node):
+    """The same, but the kubelet of a node does not answer."""
+    nodes = [replace(n, is_ready=n.is_ready and n.name != node) for n in observed.nodes]
+    return replace(observed, nodes=tuple(nodes))
 
 
 def recovered(job, observed, now):
@@ -132,6 +139,31 @@ def test_a_job_does_not_fail_while_the_last_holder_may_answer_again():
     """It is silent for longer than the peer time-out, but its pod runs."""
     job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True)
     decision = recovered(job, silent(observed, "c", now, 60.0), now)
+    assert (decision.actions, decision.phase) == ((), "Recovering")
+    assert decision.message.endswith("unless pod tiny-c-0 answers again")
+
+
+@pytest.mark.parametrize("since_s", [LIMITS.node_gone_s - 1.0, LIMITS.node_gone_s])
+def test_a_job_goes_back_to_its_checkpoint_once_the_last_holder_is_gone_with_its_node(since_s):
+    """Where most nodes of a cluster fail at once, Kubernetes ends no pod of them, ever."""
+    job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True, job=saving_job())
+    seen = silent(not_ready(observed, "c"), "c", now, since_s)
+    decision = recovered(job, seen, now)
+    if since_s < LIMITS.node_gone_s:
+        assert decision.actions == ()
+        assert decision.look_again_s == pytest.approx(1.0)
+        assert decision.message.endswith("unless pod tiny-c-0 answers again")
+    else:
+        close, event = decision.actions
+        assert (close.outcome, event.reason) == ("lost", "StateLost")
+
+
+@pytest.mark.parametrize("saves", [True, False], ids=["the node answers", "nothing is saved"])
+def test_the_last_holder_is_waited_for_however_long(saves):
+    job = saving_job() if saves else a_job()
+    job, observed, now = after_the_loss_of_a("b", "c", as_pipeline=True, job=job)
+    seen = silent(observed if saves else not_ready(observed, "c"), "c", now, 10_000.0)
+    decision = recovered(job, seen, now)
     assert (decision.actions, decision.phase) == ((), "Recovering")
     assert decision.message.endswith("unless pod tiny-c-0 answers again")
 

@@ -11,6 +11,7 @@ from heddle_operator.rules.gain import (
     backoff_s,
     expected_change_s,
     expected_stall_s,
+    failed_in_a_row,
     judge,
     quiet_left_s,
 )
@@ -152,6 +153,16 @@ def test_losses_at_one_step_back_off_like_aborts_and_those_at_another_do_not():
     assert pauses == [0, 0, 1, 2, 4]
     assert backoff_s((first, *losses), Settings(), step=8) == 0
     assert backoff_s((first, *losses), Settings()) == 0
+
+
+def test_a_suspension_before_the_first_step_is_no_failed_attempt():
+    sealed = Seal(members=(), store="s:1", resume=Resume(step=7), sealed_s=0.0)
+    tried = [
+        replace(record(number, outcome, 0.0), seal=sealed)
+        for number, outcome in enumerate(("lost", "suspended", "lost"), 1)
+    ]
+    assert failed_in_a_row(tuple(tried), 7) == 1
+    assert failed_in_a_row(tuple(tried[:2]), 7) == 0
 
 
 def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for():

@@ -58,6 +58,15 @@ def test_the_numbers_of_the_status_are_series(name, wanted):
     assert value(told(Decision(actions=(), phase="Running", message="")), name) == wanted
 
 
+def test_a_job_without_a_plan_has_no_numbers_of_one():
+    metrics = told(Decision(actions=(), phase="Running", message=""))
+    left = STATUS | {"activeGPUs": 0, "plan": None, "holders": None}
+    metrics.take("ns", "tiny", left, Decision(actions=(), phase="Suspended", message=""))
+    assert value(metrics, "heddle_job_active_gpus") == 0
+    for name in ("heddle_job_holders_min", "heddle_job_predicted_memory_bytes"):
+        assert math.isnan(value(metrics, name))
+
+
 def test_a_job_has_one_phase_at_a_time():
     metrics = told(
         Decision(actions=(), phase="Preparing", message=""),
