@@ -24,6 +24,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 
 from benchmarks.checkpoints.other_plans import CASES, shares
+from benchmarks.checkpoints.page import put_first
 from benchmarks.pages import header
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +65,7 @@ def main() -> None:
     text = report(num_bytes, found, worst)
     print(text)
     if not quick:
-        (RESULTS / "checkpoints.md").write_text(text, encoding="utf-8")
+        put_first(text)
         picture(found, RESULTS / "checkpoints.svg")
 
 

@@ -47,9 +47,9 @@ def model_of(blocks: int) -> ModelShape:
     )
 
 
-def plan_of(blocks: int) -> Plan:
-    """TP 2 on one node: each rank holds half of all."""
-    template = FilledTemplate((Stage(gpu_type="a", tp=RANKS, layers=blocks),), 1, (1,))
+def plan_of(blocks: int, samples: int = 1) -> Plan:
+    """TP 2 on one node: each rank holds half of all; a step has one micro-batch."""
+    template = FilledTemplate((Stage(gpu_type="a", tp=RANKS, layers=blocks),), samples, (1,))
     return Plan((template,), (PlacedStage(0, 0, 0, "n", tuple(range(RANKS))),))
 
 
@@ -90,18 +90,7 @@ class Rank:
         save_part(vault, self.attempt, self.rank, self.model, self.pieces, self.held.read)
         dist.barrier()
         if self.rank == 0:
-            about = Manifest(
-                step=self.attempt.step,
-                updates=1,
-                loss_scale=1,
-                good_steps=0,
-                training={},
-                data_digest="",
-                shape={},
-                plan_digest="",
-                files={},
-                boxes=(),
-            )
+            about = blank_manifest(self.attempt.step)
             assert commit(vault, self.attempt, RANKS, self.model, about) is not None
 
     def torch_saves(self) -> None:
@@ -204,6 +193,22 @@ class Rank:
                         with path.open("rb") as file:
                             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         dist.barrier()
+
+
+def blank_manifest(step: int) -> Manifest:
+    """A manifest of a step without anything that training would know."""
+    return Manifest(
+        step=step,
+        updates=1,
+        loss_scale=1,
+        good_steps=0,
+        training={},
+        data_digest="",
+        shape={},
+        plan_digest="",
+        files={},
+        boxes=(),
+    )
 
 
 def bytes_from_disk() -> int:

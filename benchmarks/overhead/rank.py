@@ -60,8 +60,8 @@ def _in_turn(
     return {"seconds": seconds[1:], "losses": losses}
 
 
-def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
-    """A rank's engine."""
+def built(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> tuple[Any, Any]:
+    """A rank's engine, and the shards that it trains in place, with the weights of the seed."""
     from worker.checkpoint.start_source import FirstWeights
     from worker.engine.deepspeed import begin, warm_up
     from worker.engine.seam import StageBuild
@@ -87,7 +87,11 @@ def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
         buffers=target.buffers,
         activity=services.activity,
     )
-    engine = services.build_engine(build)
+    return services.build_engine(build), target.shards
+
+
+def _heddle(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
+    engine, _ = built(store, spec, plan, seat)
     return lambda: engine.train_step(None).loss
 
 
