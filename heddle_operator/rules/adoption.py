@@ -290,7 +290,9 @@ def _judge(
         max_gpus=gpu_limits(job, observed, composition).total,
         moved_by=forced.kind if forced else None,
     )
-    return _adopted(adopt, verdict.sentence, again)
+    goes_on = live is None and view.situation.left is not None
+    sentence = "the job goes on from a checkpoint" if goes_on else verdict.sentence
+    return _adopted(adopt, sentence, again)
 
 
 def _adopted(adopt: AdoptPlan, sentence: str, again: float | None = None) -> Decision:

@@ -57,6 +57,8 @@ def test_a_job_that_lost_all_nodes_goes_on_from_its_newest_checkpoint():
     assert record.seal.restore.path == "/saves/tiny"
     assert {rank.step for _, rank in operator.cluster.holders()} >= {8}
     assert {"StateLost", "Restored"} <= set(reasons(operator))
+    planned = [e for e in operator.cluster.events.values() if e.reason == "PlanSelected"]
+    assert "goes on from a checkpoint" in planned[-1].message
 
 
 def test_ranks_that_survive_without_the_whole_state_are_replaced():
