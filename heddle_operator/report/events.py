@@ -24,8 +24,6 @@ from heddle_operator.state.speeds.type_speed import type_speeds
 _REASONS: Mapping[Outcome, EventReason] = {
     "live": "ReconfigurationSucceeded",
     "aborted": "ReconfigurationAborted",
-    "lost": "StateLost",
-    "suspended": "Suspended",
     "complete": "Complete",
     "failed": "Failed",
 }
@@ -40,7 +38,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     job, observed = view.job, view.observed
     live = newest_live(observed.epochs)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
-    found = [_closing(a) for a in closing if a.outcome not in ("lost", "suspended")]  # they tell it
+    found = [_closing(action) for action in closing if action.outcome in _REASONS]
     for action in closing:
         found += _left_out(action)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)

@@ -100,11 +100,12 @@ class Saves:
             return False
         _, progress, _ = self._suspension
         is_late = time.monotonic() >= self._until_s
-        if not self._begin_suspended() or saver.is_running:
+        has_begun = self._begin_suspended()
+        if saver.is_running or (not has_begun and saver.is_writing):
             if not is_late:
                 return None
             saver.give_up()
-        self._suspension = None
+        self._suspension = None  # it may not have begun, without memory for a copy
         return saver.saved_step == progress.step
 
     def end(self) -> None:
@@ -115,23 +116,26 @@ class Saves:
 
     def has_ended(self) -> bool:
         """Whether nothing is waited for at the end any more."""
-        if self._saver is None or not self._saver.is_running:
-            return True
-        if time.monotonic() < self._until_s:
+        running = [saver for saver in self._savers if saver.is_running]
+        if running and time.monotonic() < self._until_s:
             return False
-        self._saver.give_up()
+        for saver in running:
+            saver.give_up()
         return True
 
     @property
     def is_running(self) -> bool:
         """Whether a save is under way, or its end is still to be told."""
-        both = (self._former, self._saver)
-        return any(saver is not None and (saver.is_running or saver.has_records) for saver in both)
+        return any(saver.is_running or saver.has_records for saver in self._savers)
 
     def take_records(self) -> tuple[SaveRecord, ...]:
         """Saves that have ended since the last call."""
-        both = (self._former, self._saver)
-        return tuple(r for saver in both if saver is not None for r in saver.take_records())
+        return tuple(record for saver in self._savers for record in saver.take_records())
+
+    @property
+    def _savers(self) -> tuple[Saver, ...]:
+        """Of this epoch and of the one before."""
+        return tuple(saver for saver in (self._former, self._saver) if saver is not None)
 
     def _begin_suspended(self) -> bool:
         """Begin the save of a suspension once the one before is written; whether it has begun."""

@@ -127,6 +127,17 @@ def test_a_suspension_whose_store_refuses_is_over_too(tmp_path):
     assert [outcome for _, outcome in rank.ended()] == ["failed"]
 
 
+def test_a_suspension_without_memory_for_a_copy_is_over_at_once(tmp_path, monkeypatch):
+    def no_memory(part):
+        raise MemoryError
+
+    monkeypatch.setattr(saver, "_copied", no_memory)
+    rank = Rank(tmp_path)
+    rank.boundary(5, SUSPEND)
+    assert rank.saves.suspended() is False
+    assert {outcome for _, outcome in rank.ended()} == {"failed"}
+
+
 def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(saver, "PACED_BYTES_S", 1.0)
     monkeypatch.setattr(saver, "PACED_S", 3600.0)
