@@ -206,7 +206,9 @@ def _check_namespaces(names: tuple[str, ...]) -> None:
         if not is_label(name):
             raise OperatorError(
                 f"--namespace {name!r} is no name of a namespace; give at most 63 lower-case "
-                "letters, digits and dashes"
+                "letters, digits and dashes",
+                field="namespace",
+                code="Malformed",
             )
 
 
@@ -219,7 +221,11 @@ def _allowed(fields: tuple[str, ...]) -> frozenset[str]:
         if field not in GRANTABLE:
             known = ", ".join(sorted(GRANTABLE))
             near = did_you_mean(field, GRANTABLE)
-            raise OperatorError(f"--worker-allow {field}{near}: one can allow {known}")
+            raise OperatorError(
+                f"--worker-allow {field}{near}: one can allow {known}",
+                field="worker_allow",
+                code="Unknown",
+            )
     return frozenset(fields)
 
 
@@ -229,9 +235,17 @@ def _named_quantity(option: str, pair: str) -> tuple[str, str]:
 
     name, _, quantity = pair.partition("=")
     if name == GPU:
-        raise OperatorError(f"{option} {pair}: the operator itself asks for the GPUs; leave it out")
+        raise OperatorError(
+            f"{option} {pair}: the operator itself asks for the GPUs; leave it out",
+            field=option,
+            code="Unsupported",
+        )
     if not (name and quantity):
-        raise OperatorError(f"{option} {pair}: it is not NAME=QUANTITY; write for example cpu=8")
+        raise OperatorError(
+            f"{option} {pair}: it is not NAME=QUANTITY; write for example cpu=8",
+            field=option,
+            code="Malformed",
+        )
     return name, _quantity(option, quantity)
 
 
@@ -240,11 +254,15 @@ def _quantity(option: str, quantity: str) -> str:
     from heddle_operator.inventory.quantities import amount, times
 
     if amount(quantity) < 0:
-        raise OperatorError(f"{option}: {quantity!r} is below 0; write for example 8, 500m or 64Gi")
+        raise OperatorError(
+            f"{option}: {quantity!r} is below 0; write for example 8, 500m or 64Gi",
+            field=option,
+            code="OutOfRange",
+        )
     try:
         return times(quantity, 1)
     except ValueError as error:
-        raise OperatorError(f"{option}: {error}") from None
+        raise OperatorError(f"{option}: {error}", field=option, code="Malformed") from None
 
 
 def _read_settings(path: Path | None) -> Settings:
@@ -263,5 +281,7 @@ def _read_template(path: Path) -> dict[str, Any]:
     found = read_yaml(path, "worker template", InvalidJob)
     template = {} if found is None else found
     if not isinstance(template, dict):
-        raise InvalidJob(f"worker template {path} must hold a mapping with metadata and spec")
+        raise InvalidJob(
+            f"worker template {path} must hold a mapping with metadata and spec", code="Malformed"
+        )
     return template

@@ -10,13 +10,33 @@ Every error a user can cause ends as one sentence, never as a traceback.
       WorkerError        (worker/errors.py)
       OperatorError      (heddle_operator/apis/errors.py)
 
-A message says what was found, what is allowed, and what to do.
+A message says what was found, what is allowed, and what to do.  A class of several mistakes has a
+code for each, which programs and tests read in place of the sentence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+CODES = {
+    "Contradiction": "two things that are given do not go together",
+    "Damaged": "the content is another than its own record states",
+    "Failed": "a process or a call that was started failed",
+    "GivenTwice": "a name or a value is given more than once",
+    "Malformed": "the value has another form or kind than is read",
+    "Mismatch": "it is of another model, batch, tokenizer or cluster",
+    "Missing": "the field, file, object or package is not there",
+    "NoHolder": "no limit on holders can be met",
+    "NotTrainedFor": "the policy was trained for other questions",
+    "OutOfRange": "the number is beyond what is allowed",
+    "PriceMissing": "a GPU type has no price",
+    "Refused": "this machine or this folder cannot do it; the message lists why",
+    "Taken": "the output is somebody else's, or holds something already",
+    "Unknown": "no such name; the message lists those that exist, or the nearest",
+    "Unreadable": "the file cannot be read or parsed",
+    "Unsupported": "the value is understood and not supported",
+    "Unwritable": "the file or folder cannot be written",
+}
 FIELD = "{field}"  # where a sentence names its field
 
 
@@ -27,7 +47,7 @@ class HeddleError(Exception):
 
     Attributes:
         field: of the request that is wrong, by its own name; None: none.
-        code: what is wrong, for programs; empty where the class says it.
+        code: one of CODES, or of the words of checkpoints; empty where the class says it.
     """
 
     def __init__(self, *words: object, field: str | None = None, code: str = "") -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from planner.errors import HeddleError
 from planner.wording import reason_of
 
 
@@ -45,7 +46,7 @@ def load_yaml(text: str) -> object:
     return data
 
 
-def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
+def read_yaml(path: Path, what: str, error: type[HeddleError]) -> object:
     """The data of a YAML (or JSON) file.
 
     Args:
@@ -54,12 +55,14 @@ def read_yaml(path: Path, what: str, error: type[Exception]) -> object:
         error: to raise.
 
     Raises:
-        error: the file cannot be read, or is not YAML; one sentence.
+        error: the file cannot be read, or is not YAML; its code is `Unreadable`.
     """
     try:
         return load_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
-        raise error(f"{what} {path} cannot be read: {_reason_of(problem)}") from None
+        raise error(
+            f"{what} {path} cannot be read: {_reason_of(problem)}", code="Unreadable"
+        ) from None
 
 
 def _reason_of(problem: Exception) -> str:

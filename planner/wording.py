@@ -42,6 +42,16 @@ def demand_of(error: Mapping[str, Any]) -> str:
     return words.format(**limits)
 
 
+def code_of(error: Mapping[str, Any]) -> str:
+    """Code of an error of ours, by one of pydantic's errors."""
+    kind = error["type"]
+    if kind in ("missing", "extra_forbidden", "literal_error"):
+        return "Missing" if kind == "missing" else "Unknown"
+    if kind.startswith(("greater", "less", "finite", "too_", "value_error")):
+        return "OutOfRange"
+    return "Malformed"
+
+
 def _number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"

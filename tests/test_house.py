@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from benchmarks.pages import faults
+from planner.errors import CODES
 from tests.e2e.image.operator_lock import LOCK, small_lock
 
 ROOT = Path(__file__).parents[1]
@@ -95,6 +96,28 @@ def test_no_call_hides_its_arguments_in_a_starred_tuple():
         for given in node.args
         if isinstance(given, ast.Starred) and isinstance(given.value, ast.Tuple)
     ]
+
+
+def test_an_error_of_several_mistakes_says_which_by_its_code():
+    """The classes whose name does not say the mistake; checkpoints have words of their own."""
+    of_several = re.compile(r"(Invalid\w+|WorkerError|OperatorError)$")
+    silent, unlisted = [], []
+    for path in SOURCES:
+        if path.is_relative_to(ROOT / "worker" / "checkpoint"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not of_several.match(ast.unparse(node.func)):
+                continue
+            codes = [given.value for given in node.keywords if given.arg == "code"]
+            where = f"{name(path)}:{node.lineno}"
+            silent += [] if codes else [where]
+            unlisted += [
+                f"{where}: {code.value}"
+                for code in codes
+                if isinstance(code, ast.Constant) and code.value not in CODES
+            ]
+    assert not silent
+    assert not unlisted
 
 
 def test_unit_tests_mirror_the_sources():

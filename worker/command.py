@@ -177,7 +177,9 @@ def agent(
 def _require_number(value: float, option: str) -> None:
     """Refuse NaN, which every range lets in."""
     if math.isnan(value):
-        raise WorkerError(f"{option} is not a number; give a number of seconds")
+        raise WorkerError(
+            f"{option} is not a number; give a number of seconds", field=option, code="Malformed"
+        )
 
 
 def _token(path: Path) -> str:
@@ -185,9 +187,13 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise WorkerError(f"token file {path} cannot be read: {reason_of(error)}") from None
+        raise WorkerError(
+            f"token file {path} cannot be read: {reason_of(error)}", code="Unreadable"
+        ) from None
     if not token:
-        raise WorkerError(f"token file {path} is empty; write the job's token into it")
+        raise WorkerError(
+            f"token file {path} is empty; write the job's token into it", code="Missing"
+        )
     return token
 
 
@@ -244,7 +250,9 @@ def _training(path: Path) -> TrainingSpec:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise WorkerError(f"{path} does not hold a TrainingSpec: {where}: {first['msg']}") from None
+        raise WorkerError(
+            f"{path} does not hold a TrainingSpec: {where}: {first['msg']}", code="Malformed"
+        ) from None
 
 
 def main() -> None:

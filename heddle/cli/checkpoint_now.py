@@ -48,7 +48,8 @@ async def save_now(
             await asyncio.sleep(LOOK_S)
     raise OperatorError(
         f"the checkpoint of job {job} is not whole after {timeout_s:g} s{_failure(body)}; "
-        f"`heddle status {job}` says more"
+        f"`heddle status {job}` says more",
+        code="Failed",
     )
 
 
@@ -59,10 +60,16 @@ def _saved(body: Mapping[str, Any]) -> Mapping[str, Any]:
 def _check(job: str, body: Mapping[str, Any]) -> None:
     """Refuse a job that cannot save now."""
     if not (body.get("spec") or {}).get("checkpoint"):
-        raise OperatorError(f"job {job} saves no checkpoints; only a job with spec.checkpoint does")
+        raise OperatorError(
+            f"job {job} saves no checkpoints; only a job with spec.checkpoint does",
+            field="spec.checkpoint",
+            code="Missing",
+        )
     phase = (body.get("status") or {}).get("phase", "Pending")
     if phase not in SAVES:
-        raise OperatorError(f"job {job} is {phase} and has no state to save; wait until it trains")
+        raise OperatorError(
+            f"job {job} is {phase} and has no state to save; wait until it trains", code="Refused"
+        )
 
 
 def _failure(body: Mapping[str, Any]) -> str:

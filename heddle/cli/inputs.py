@@ -35,7 +35,9 @@ def read_composition(text: str | None, file: Path | None) -> Composition | None:
         InvalidComposition: both are given, or what is given is wrong.
     """
     if text is not None and file is not None:
-        raise InvalidComposition("both --composition and --nodes are given; give one of them")
+        raise InvalidComposition(
+            "both --composition and --nodes are given; give one of them", code="Contradiction"
+        )
     if text is not None:
         return Composition.from_text(text)
     return None if file is None else Composition.from_json(_read_yaml(file, "nodes"))
@@ -55,7 +57,9 @@ def read_prices(file: Path) -> dict[str, float]:
         found = kind_of(wrong) if wrong is None or isinstance(wrong, list) else reprlib.repr(wrong)
     raise InvalidComposition(
         f"prices file {file} has {found}; it maps GPU types to money per GPU-hour, a number of 0 "
-        f"or more each, for example `h100: 2.5`"
+        f"or more each, for example `h100: 2.5`",
+        field="prices",
+        code="Malformed",
     )
 
 
@@ -71,7 +75,9 @@ def read_max_gpus(texts: tuple[str, ...], composition: Composition) -> GpuLimits
             near = did_you_mean(name, composition.gpu_types)
             raise InvalidRequest(
                 f"--max-gpus limits {name!r}{near}, which no node has; the GPU types are "
-                f"{', '.join(composition.gpu_types)}"
+                f"{', '.join(composition.gpu_types)}",
+                field="max_gpus",
+                code="Unknown",
             )
     return limits
 
@@ -96,7 +102,9 @@ def read_current(path: str, workload: Workload) -> Plan:
     if name is not None and name != workload.model.name:
         raise InvalidPlan(
             f"the current plan {path} is for model {name!r}, asked was {workload.model.name!r}; "
-            f"give a plan of the same model, or leave --current out"
+            f"give a plan of the same model, or leave --current out",
+            field="current",
+            code="Mismatch",
         )
     if stated is not None:
         Workload.from_json(stated)
@@ -121,7 +129,9 @@ def read_plan_file(path: str) -> dict[str, Any]:
         wrong = f"must hold one JSON object, found {kind_of(data)}"
     except (OSError, ValueError, RecursionError) as error:
         wrong = f"cannot be read: {reason_of(error)}"
-    raise InvalidPlan(f"plan {path} {wrong}; `heddle plan --output json` prints one")
+    raise InvalidPlan(
+        f"plan {path} {wrong}; `heddle plan --output json` prints one", code="Unreadable"
+    )
 
 
 def plan_workload(
@@ -138,10 +148,16 @@ def plan_workload(
         if model is None:
             raise InvalidWorkload(
                 "the plan does not name its workload; add the key 'workload' with model, "
-                "global_batch and sequence_length, or give --model and --batch"
+                "global_batch and sequence_length, or give --model and --batch",
+                field="workload",
+                code="Missing",
             )
         if batch is None:
-            raise InvalidWorkload("the plan does not name its global batch; give --batch")
+            raise InvalidWorkload(
+                "the plan does not name its global batch; give --batch",
+                field="global_batch",
+                code="Missing",
+            )
         usual = usual_workload(find_model(model))
         stated = replace(usual, global_batch=batch, recompute="none").to_json()
     elif isinstance(stated, dict) and batch is not None:
@@ -150,7 +166,9 @@ def plan_workload(
     if model is not None and find_model(model).name != workload.model.name:
         raise InvalidPlan(
             f"the plan is for model {workload.model.name!r}, asked was {model!r}; leave --model "
-            f"out, or plan for it with `heddle plan --model {model}`"
+            f"out, or plan for it with `heddle plan --model {model}`",
+            field="model",
+            code="Mismatch",
         )
     return workload if seq_len is None else replace(workload, sequence_length=seq_len)
 
@@ -166,7 +184,9 @@ def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None)
         return composition
     if "composition" not in data:
         raise InvalidComposition(
-            "the plan does not say on which nodes it runs; give --composition or --nodes"
+            "the plan does not say on which nodes it runs; give --composition or --nodes",
+            field="composition",
+            code="Missing",
         )
     return Composition.from_json(data["composition"])
 
@@ -187,6 +207,7 @@ def read_plan(
     if placed is None:
         raise InvalidPlan(
             f"the plan has no placement, and its {unplaced.gpus} GPUs do not fit on the "
-            f"{composition.gpus} of the composition; give more nodes, or a placement"
+            f"{composition.gpus} of the composition; give more nodes, or a placement",
+            code="OutOfRange",
         )
     return placed

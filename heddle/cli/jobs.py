@@ -26,8 +26,10 @@ async def get_job(api: KubeApi, path: str, job: str | None, namespace: str) -> d
             raise
         if job is None or f'"{job}" not found' not in str(error):
             raise OperatorError(
-                "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd"
+                "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd",
+                code="Missing",
             ) from None
         raise OperatorError(
-            f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all"
+            f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all",
+            code="Missing",
         ) from None

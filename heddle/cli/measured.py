@@ -65,13 +65,19 @@ def measured_costs(path: str, profiles: Path | None) -> tuple[MeasuredCost, ...]
         try:
             found.append(_costed(entry, profiles))
         except PlanningError as error:
-            raise InvalidMeasurements(f"measurements {path}, entry {number}: {error}") from None
+            raise InvalidMeasurements(
+                f"measurements {path}, entry {number}: {error}", field=error.field, code=error.code
+            ) from None
     return tuple(found)
 
 
 def _costed(entry: object, profiles: Path | None) -> MeasuredCost:
     if not isinstance(entry, dict):
-        raise InvalidMeasurements(f"must be a plan with `measured_s`, found {kind_of(entry)}")
+        raise InvalidMeasurements(
+            f"must be a plan with `measured_s`, found {kind_of(entry)}",
+            field="measured_s",
+            code="Malformed",
+        )
     data = {key: value for key, value in entry.items() if key != "measured_s"}
     seconds = entry.get("measured_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
@@ -79,7 +85,9 @@ def _costed(entry: object, profiles: Path | None) -> MeasuredCost:
     if not 0 < seconds < math.inf:
         raise InvalidMeasurements(
             f"`measured_s` is {json.dumps(entry.get('measured_s'))[:40]}; give the seconds of a "
-            f"step, above 0"
+            f"step, above 0",
+            field="measured_s",
+            code="OutOfRange",
         )
     workload = plan_workload(data, None, None, None)
     composition = plan_composition(data, None, None)
@@ -116,11 +124,13 @@ def _entries(path: str) -> list[object]:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidMeasurements(
             f"measurements {path} cannot be read: {reason_of(error)}; give a JSON list of plans, "
-            f"or a plan a line"
+            f"or a plan a line",
+            code="Unreadable",
         ) from None
     if not found:
         raise InvalidMeasurements(
             f"measurements {path} hold no plan; add plans of `heddle plan --output json`, each "
-            f"with `measured_s`"
+            f"with `measured_s`",
+            code="Missing",
         )
     return list(found)

@@ -35,7 +35,11 @@ class Finite(click.FloatRange):
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
             option = param.opts[0] if param else "the value"
-            raise InvalidRequest(f"{option} is {number}; give a number that is finite")
+            raise InvalidRequest(
+                f"{option} is {number}; give a number that is finite",
+                field=option,
+                code="OutOfRange",
+            )
         return number
 
 
@@ -54,7 +58,9 @@ def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]
     del context
     if len(given) > 1:
         raise InvalidRequest(
-            f"{option.opts[0]} is given {len(given)} times; give it once, with all GPUs in it"
+            f"{option.opts[0]} is given {len(given)} times; give it once, with all GPUs in it",
+            field=option.opts[0],
+            code="GivenTwice",
         )
     return given[0] if given else None
 
@@ -71,7 +77,8 @@ def picture_file(context: click.Context, option: click.Parameter, path: Path | N
     if path.suffix.lower() == ".svg" and path.parent.is_dir() and not path.is_dir():
         return path
     raise InvalidRequest(
-        f"picture {path} cannot be written; give a file that ends in .svg, in a folder that exists"
+        f"picture {path} cannot be written; give a file that ends in .svg, in a folder that exists",
+        code="Unwritable",
     )
 
 

@@ -62,7 +62,8 @@ def write(path: Path, figure: Figure) -> None:
         figure.savefig(path, format="svg", metadata={"Date": None}, dpi=200)
     except OSError as error:
         raise InvalidRequest(
-            f"picture {path} cannot be written: {error.strerror}; name another file"
+            f"picture {path} cannot be written: {error.strerror}; name another file",
+            code="Unwritable",
         ) from None
 
 

@@ -47,7 +47,8 @@ def check_room(folder: Path, needed_bytes: int) -> None:
     if needed_bytes > free:
         raise InvalidWeights(
             f"the weights have {needed_bytes:,} bytes, {there} has room for {free:,}; name a "
-            "folder on another disk"
+            "folder on another disk",
+            code="Unwritable",
         )
 
 
@@ -56,5 +57,5 @@ def cannot_write(folder: Path, error: Exception) -> InvalidWeights:
     return InvalidWeights(
         f"{folder} cannot be written: {reason_of(error).lower()}; name another folder, or make "
         "room",
-        code="folder",
+        code="Unwritable",
     )

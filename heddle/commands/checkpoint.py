@@ -225,7 +225,8 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
             raise InvalidRequest(
                 f"{needed[0]} is the newest whole checkpoint, or a save under way; give --yes to "
                 "remove it",
-                code="needed",
+                field="yes",
+                code="Refused",
             )
         if gone and not _agrees(gone):
             gone = []
@@ -294,22 +295,22 @@ def _check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
     from worker.checkpoint.open_vault import folder_of
 
     if folder.exists() and not folder.is_dir():
-        raise InvalidWeights(f"{folder} is a file; name a folder", code="file")
+        raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")
     of_vault = folder_of(path)
     if of_vault is not None and folder.resolve().is_relative_to(of_vault.resolve()):
         raise InvalidWeights(
-            f"{folder} is among the checkpoints in {path}; name another folder", code="inside"
+            f"{folder} is among the checkpoints in {path}; name another folder", code="Taken"
         )
     held = {file.name for file in folder.glob("*.safetensors")}
     if not overwrite and (held or (folder / CONFIG).exists()):
         raise InvalidWeights(
-            f"{folder} holds a model already; name another folder or --overwrite", code="taken"
+            f"{folder} holds a model already; name another folder or --overwrite", code="Taken"
         )
     others = held - {file.name for file in folder.glob(DCP_FILES)}
     if form == "dcp" and others:
         raise InvalidWeights(
             f"{folder} holds {min(others)}, which torch would read too; name another folder",
-            code="mixed",
+            code="Taken",
         )
 
 

@@ -71,10 +71,14 @@ def megatron(
     if words.unknown and not words.values:
         raise InvalidArguments(
             f"Heddle knows no argument {words.unknown[0]} of Megatron; "
-            "docs/megatron.md lists all that it reads"
+            "docs/megatron.md lists all that it reads",
+            field=words.unknown[0],
+            code="Unknown",
         )
     if not words.values:
-        raise InvalidArguments("no arguments of Megatron were given; give them, or --args-file")
+        raise InvalidArguments(
+            "no arguments of Megatron were given; give them, or --args-file", code="Missing"
+        )
     folder = model_folder or Path(f"{name}-model")
     found = turn(words, _read(ds_config) if ds_config else {}, name, str(folder.resolve()))
     load_job(found.job, found.config)
@@ -98,7 +102,8 @@ def _write(folder: Path, config: str) -> None:
     except OSError as error:
         raise InvalidArguments(
             f"the model cannot be described in {folder}: {reason_of(error)}; name another folder "
-            "with --model-folder"
+            "with --model-folder",
+            code="Unwritable",
         ) from None
 
 
@@ -109,7 +114,9 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InvalidArguments(f"{path} cannot be read: {reason_of(error)}") from None
+        raise InvalidArguments(
+            f"{path} cannot be read: {reason_of(error)}", code="Unreadable"
+        ) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -119,7 +126,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(_text(path))
     except (ValueError, RecursionError) as error:
-        raise InvalidArguments(f"{path} cannot be read: {reason_of(error)}") from None
+        raise InvalidArguments(
+            f"{path} cannot be read: {reason_of(error)}", code="Unreadable"
+        ) from None
     if not isinstance(content, dict):
-        raise InvalidArguments(f"{path} holds {kind_of(content)}; it must be an object")
+        raise InvalidArguments(
+            f"{path} holds {kind_of(content)}; it must be an object", code="Malformed"
+        )
     return content

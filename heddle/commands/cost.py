@@ -89,7 +89,7 @@ def cost(
         _print_measured(measured, profiles, output)
         return
     if path is None:
-        raise InvalidRequest("no plan is given; give PLAN.json, or --measured FILE")
+        raise InvalidRequest("no plan is given; give PLAN.json, or --measured FILE", code="Missing")
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)
@@ -120,7 +120,8 @@ def _print_measured(path: str, profiles: Path | None, output: str) -> None:
         is_given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
         if is_given and name not in ("measured", "profiles", "output"):
             raise InvalidRequest(
-                f"--measured takes each plan as its file says; leave {_called(parameter)} out"
+                f"--measured takes each plan as its file says; leave {_called(parameter)} out",
+                code="Contradiction",
             )
     rows = measured_costs(path, profiles)
     if output == "json":

@@ -212,13 +212,16 @@ def plan(
         return 0
     if export is not None and output == "json":
         raise InvalidRequest(
-            "--export prints launch arguments, --output json a plan; give one of them"
+            "--export prints launch arguments, --output json a plan; give one of them",
+            code="Contradiction",
         )
     _require_use(wishes["method"], given)
     composition = read_composition(text, nodes)
     if composition is None:
         raise InvalidComposition(
-            "no GPUs are given; give --composition TYPE=NODESxGPUS or --nodes FILE"
+            "no GPUs are given; give --composition TYPE=NODESxGPUS or --nodes FILE",
+            field="composition",
+            code="Missing",
         )
     request = request_of(_without(composition, exclude), wishes)
     profile = find_profile(request.workload, profiles)
@@ -283,7 +286,9 @@ def _require_use(method: Method, given: set[str]) -> None:
         if option in given and method not in methods:
             raise InvalidRequest(
                 f"{option} has no effect with --method {method}; it counts for "
-                f"{', '.join(methods)} only: leave it out"
+                f"{', '.join(methods)} only: leave it out",
+                field=option,
+                code="Contradiction",
             )
 
 
@@ -293,7 +298,9 @@ def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
     unknown = sorted(set(exclude) - set(names))
     if unknown:
         raise InvalidComposition(
-            f"--exclude {unknown[0]}: there is no such node; the nodes are {', '.join(names)}"
+            f"--exclude {unknown[0]}: there is no such node; the nodes are {', '.join(names)}",
+            field="exclude",
+            code="Unknown",
         )
     return composition.without(exclude)
 
@@ -329,7 +336,11 @@ def _print_diff(paths: tuple[str, str], output: str, given: set[str]) -> None:
     """Print what changes from one plan file to the other; no further option has a meaning."""
     others = sorted(given - {"--diff", "--output"})
     if others:
-        raise InvalidRequest(f"--diff compares two plans that exist; leave {others[0]} out")
+        raise InvalidRequest(
+            f"--diff compares two plans that exist; leave {others[0]} out",
+            field=others[0],
+            code="Contradiction",
+        )
     from heddle.cli.tables import diff_table
     from planner.plans.diff import compare
 

@@ -97,11 +97,17 @@ def _checked(
 ) -> tuple[Path, str, str, str, int]:
     """Model, device and folder to measure, checked after a subcommand's `--help` had its turn."""
     if gpu_type is None:
-        raise WorkerError("name the GPU type of this machine with --gpu-type, as its nodes do")
+        raise WorkerError(
+            "name the GPU type of this machine with --gpu-type, as its nodes do",
+            field="gpu_type",
+            code="Missing",
+        )
     if not LABEL.fullmatch(gpu_type) or gpu_type == "links":
         raise WorkerError(
             f"--gpu-type {gpu_type!r} cannot be the name of a type and its file; use letters, "
-            f"digits, dots, dashes, for example h100-80"
+            f"digits, dots, dashes, for example h100-80",
+            field="gpu_type",
+            code="Malformed",
         )
     return folder, model, gpu_type, _device(device), repeats
 
@@ -217,7 +223,8 @@ def links(
         lacking = counted(here, f"{device} device")
         raise WorkerError(
             f"this node has {lacking}, so there is no link inside it; run this on a larger "
-            "node, or under a launcher to measure between nodes"
+            "node, or under a launcher to measure between nodes",
+            code="Missing",
         )
     sizes = [n for n in (2, 4, 8) if n <= here]
     measured = {n: inside_node(device, n, repeats=repeats) for n in sizes}
@@ -240,7 +247,8 @@ def _launched() -> bool:
     if odd:
         raise WorkerError(
             f"the environment has {', '.join(odd)}; a launcher sets WORLD_SIZE, RANK, MASTER_ADDR "
-            f"and MASTER_PORT, and without one WORLD_SIZE is not set"
+            f"and MASTER_PORT, and without one WORLD_SIZE is not set",
+            code="Malformed",
         )
     return True
 
@@ -251,7 +259,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 1:
-        raise WorkerError(f"{text!r} is not a list of whole numbers; write for example 1,2,4")
+        raise WorkerError(
+            f"{text!r} is not a list of whole numbers; write for example 1,2,4", code="Malformed"
+        )
     return numbers
 
 
@@ -259,7 +269,11 @@ def _device(asked: str | None) -> str:
     import torch
 
     if asked == "cuda" and not torch.cuda.is_available():
-        raise WorkerError("there is no CUDA device here; leave --device out, or say --device cpu")
+        raise WorkerError(
+            "there is no CUDA device here; leave --device out, or say --device cpu",
+            field="device",
+            code="Missing",
+        )
     return asked or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -273,12 +287,14 @@ def _check_tp(allows: Any, name: str, degrees: tuple[int, ...], device: str) -> 
     for degree in degrees:
         if not allows(degree):
             raise WorkerError(
-                f"TP {degree} does not divide the heads, ffn and vocabulary of {name}"
+                f"TP {degree} does not divide the heads, ffn and vocabulary of {name}",
+                code="OutOfRange",
             )
         if device == "cuda" and degree > _devices(device):
             raise WorkerError(
                 f"TP {degree} needs {degree} devices, and this machine has {_devices(device)}; "
-                "measure it on a larger node"
+                "measure it on a larger node",
+                code="OutOfRange",
             )
 
 

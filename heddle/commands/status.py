@@ -85,7 +85,9 @@ def logs(job: str, namespace: str | None, tail: int | None) -> None:
 
     found = asyncio.run(_logs(namespace, job, tail))
     if not found:
-        raise OperatorError(f"job {job} has no pods now; `heddle status {job}` says why")
+        raise OperatorError(
+            f"job {job} has no pods now; `heddle status {job}` says why", code="Missing"
+        )
     for log in ordered(found):
         for line in lines_of(log):
             click.echo(line)
@@ -114,7 +116,9 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
         body = await get_job(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
         epoch = (body.get("status") or {}).get("epoch")
         if epoch is None:
-            raise OperatorError(f"job {job} has no plan yet; `heddle status {job}` says why")
+            raise OperatorError(
+                f"job {job} has no plan yet; `heddle status {job}` says why", code="Missing"
+            )
         held = load_job(body, await referenced_config(api, body))
         path = f"/api/v1/namespaces/{where}/configmaps/{epoch_name(held, epoch)}"
         record = record_of_body(await api.get(path), 0.0)

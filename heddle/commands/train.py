@@ -143,7 +143,7 @@ def train(
         choices = choose(job, options, machine)
         wrong = refusals(choices, fresh, reads_weights=check)
         if wrong:
-            raise InvalidJob("\n".join(wrong))
+            raise InvalidJob("\n".join(wrong), code="Refused")
     except InvalidJob as error:
         if not (check and output == "json"):
             raise

@@ -101,11 +101,14 @@ def train_policy(
     names = usual_types(shape.name) if types is None else types_named(shape.name, types)
     where = Path(f"policy-{shape.name}") if out is None else out
     if resume and not where.is_dir():
-        raise InvalidPolicy(f"there is no training to resume in {where}; leave --resume out")
+        raise InvalidPolicy(
+            f"there is no training to resume in {where}; leave --resume out", code="Missing"
+        )
     if where.is_dir() and any(where.iterdir()) and not (overwrite or resume):
         raise InvalidRequest(
             f"the folder {where} holds files already; give --overwrite, name another --out, or go "
-            f"on with a training that was killed by --resume"
+            f"on with a training that was killed by --resume",
+            code="Taken",
         )
     _require_writable(where)
     warm_up()
@@ -156,7 +159,8 @@ def _require_writable(folder: Path) -> None:
         reason = str(error.strerror)
     if reason:
         raise InvalidRequest(
-            f"the policy cannot be written to {folder}: {reason}; name another --out"
+            f"the policy cannot be written to {folder}: {reason}; name another --out",
+            code="Unwritable",
         )
 
 

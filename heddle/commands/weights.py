@@ -102,7 +102,7 @@ def check(folder: Path, output: str) -> None:
     model, family = _model_of(folder)
     untrainable = why_untrainable(model, sequence_length=1)
     if untrainable is not None:
-        raise InvalidWeights(f"{folder}: {untrainable}")
+        raise InvalidWeights(f"{folder}: {untrainable}", code="Unsupported")
     held = WeightsFolder(folder, model, family)
     missing, left_over, wrong = held.misfit
     fault = held.fault or held.not_finite()
@@ -119,7 +119,7 @@ def check(folder: Path, output: str) -> None:
     }
     print_findings(about, output)
     if fault is not None:
-        raise InvalidWeights(fault)
+        raise InvalidWeights(fault, code="Damaged")
 
 
 class Run(NamedTuple):
@@ -149,7 +149,7 @@ def _open_run(run: Path) -> Run:
         return Run(wanted_of(parts), parts, parts.folder, counted(len(parts.names), "part"))
     held = _open_folder(run)
     if held.fault is not None:
-        raise InvalidWeights(held.fault)
+        raise InvalidWeights(held.fault, code="Damaged")
     wanted = Wanted(held.model, read_config(run), run)
     if len(held.dtypes) == 1:
         wanted = replace(wanted, dtype=held.dtypes[0])
@@ -180,12 +180,14 @@ def _check_target(read: Path, folder: Path, overwrite: bool) -> None:
     from planner.model.config import CONFIG
 
     if folder.exists() and not folder.is_dir():
-        raise InvalidWeights(f"{folder} is a file; name a folder")
+        raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")
     if folder.exists() and folder.samefile(read):
-        raise InvalidWeights(f"{folder} is the folder that is read; name another one")
+        raise InvalidWeights(f"{folder} is the folder that is read; name another one", code="Taken")
     held = [CONFIG, *(path.name for path in folder.glob("model*.safetensors"))]
     if not overwrite and any((folder / name).exists() for name in held):
-        raise InvalidWeights(f"{folder} holds a model already; name another folder or --overwrite")
+        raise InvalidWeights(
+            f"{folder} holds a model already; name another folder or --overwrite", code="Taken"
+        )
 
 
 def _names(dtypes: Iterable[Any]) -> list[str]:

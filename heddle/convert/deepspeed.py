@@ -47,7 +47,9 @@ def said_by_deepspeed(config: Mapping[str, Any]) -> tuple[Said, list[str]]:
         elif key == "scheduler":
             raise InvalidArguments(
                 "ds_config.json has a scheduler; say it in Megatron's arguments (--lr-decay-style, "
-                "--lr-warmup-iters) and leave it out there"
+                "--lr-warmup-iters) and leave it out there",
+                field="scheduler",
+                code="Unsupported",
             )
         else:
             reason = LEFT_OUT.get(key, "this key is not known here, and left out")
@@ -61,7 +63,9 @@ def _precision(key: str, value: Mapping[str, Any], notes: list[str]) -> Said:
     said: Said = {f"--{key}": ()}
     if value.get("loss_scale"):
         raise InvalidArguments(
-            f"ds_config.json {key}.loss_scale is {value['loss_scale']}; Heddle's is dynamic, say 0"
+            f"ds_config.json {key}.loss_scale is {value['loss_scale']}; Heddle's is dynamic, say 0",
+            field="loss_scale",
+            code="Unsupported",
         )
     if "initial_scale_power" in value:
         said["--initial-loss-scale"] = (str(2 ** int(value["initial_scale_power"])),)

@@ -55,7 +55,9 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         if given and value and not _same(given[0], value[0]):
             raise InvalidArguments(
                 f"{key} is {given[0]} among the arguments and {value[0]} in DeepSpeed's "
-                "configuration; make them agree"
+                "configuration; make them agree",
+                field=key,
+                code="Contradiction",
             )
     words = Words({**said, **words.values}, words.unknown)
     config = config_of(words)
@@ -114,7 +116,7 @@ def _alike(known: Any, model: Any) -> bool:
 def _needed(words: Words, name: str) -> float:
     found = words.number(name)
     if found is None:
-        raise InvalidArguments(f"{name} is missing; a job needs it")
+        raise InvalidArguments(f"{name} is missing; a job needs it", field=name, code="Missing")
     return found
 
 
@@ -129,29 +131,43 @@ def _in_steps(
     if is_rounded:
         return round(counted / batch)
     if counted % batch:
-        raise InvalidArguments(f"{samples} {counted} is no multiple of the global batch {batch}")
+        raise InvalidArguments(
+            f"{samples} {counted} is no multiple of the global batch {batch}",
+            field=samples,
+            code="OutOfRange",
+        )
     return counted // batch
 
 
 def _steps(words: Words) -> int:
     found = _in_steps(words, "--train-iters", "--train-samples")
     if not found:
-        raise InvalidArguments("--train-iters is missing; a job needs a number of steps")
+        raise InvalidArguments(
+            "--train-iters is missing; a job needs a number of steps",
+            field="--train-iters",
+            code="Missing",
+        )
     return found
 
 
 def _training(words: Words) -> dict[str, Any]:
     optimizer = (words.text("--optimizer") or "adam").lower()
     if optimizer not in ("adam", "adamw"):
-        raise InvalidArguments(f"--optimizer is {optimizer}; Heddle has AdamW")
+        raise InvalidArguments(
+            f"--optimizer is {optimizer}; Heddle has AdamW", field="--optimizer", code="Unsupported"
+        )
     if words.has("--fp16") and words.has("--bf16"):
-        raise InvalidArguments("--fp16 and --bf16 are both given; give one")
+        raise InvalidArguments(
+            "--fp16 and --bf16 are both given; give one", field="--fp16", code="Contradiction"
+        )
     precision = "fp16" if words.has("--fp16") else "bf16" if words.has("--bf16") else "fp32"
     clip = words.number("--clip-grad", 1.0)
     if not clip:
         raise InvalidArguments(
             "--clip-grad 0 means no clipping; Heddle always clips; use a large norm, "
-            "for example 1e9"
+            "for example 1e9",
+            field="--clip-grad",
+            code="Unsupported",
         )
     training: dict[str, Any] = {
         "globalBatch": int(_needed(words, "--global-batch-size")),
@@ -204,17 +220,25 @@ def _schedule(words: Words, warm_up: int) -> dict[str, Any]:
     if decay != steps:
         raise InvalidArguments(
             f"the decay {style} ends after {decay} steps and the training after {steps}; a wsd "
-            "schedule ends with the job, so make them agree"
+            "schedule ends with the job, so make them agree",
+            field="--lr-decay-style",
+            code="Contradiction",
         )
     if style == "linear":
         return {"kind": "wsd", "decaySteps": max(1, steps - warm_up), **least}
     if style == "wsd":
         shape = words.text("--lr-wsd-decay-style", "exponential")
         if shape != "linear":
-            raise InvalidArguments(f"--lr-wsd-decay-style is {shape}; Heddle's wsd is linear")
+            raise InvalidArguments(
+                f"--lr-wsd-decay-style is {shape}; Heddle's wsd is linear",
+                field="--lr-wsd-decay-style",
+                code="Unsupported",
+            )
         return {"kind": "wsd", "decaySteps": int(_needed(words, "--lr-wsd-decay-iters")), **least}
     raise InvalidArguments(
-        f"--lr-decay-style is {style}; Heddle has constant, linear, cosine and wsd"
+        f"--lr-decay-style is {style}; Heddle has constant, linear, cosine and wsd",
+        field="--lr-decay-style",
+        code="Unsupported",
     )
 
 
@@ -222,21 +246,27 @@ def _data(words: Words) -> dict[str, Any]:
     parts = words.values.get("--data-path", ())
     parts = tuple(part for word in parts for part in word.split())
     if not parts:
-        raise InvalidArguments("--data-path is missing; a job needs data")
+        raise InvalidArguments(
+            "--data-path is missing; a job needs data", field="--data-path", code="Missing"
+        )
     data: dict[str, Any]
     if len(parts) == 1:
         data = {"path": parts[0]}
     elif len(parts) % 2:
         raise InvalidArguments(
             f"--data-path has {len(parts)} parts; several data sets are written as WEIGHT PATH "
-            "WEIGHT PATH"
+            "WEIGHT PATH",
+            field="--data-path",
+            code="Malformed",
         )
     else:
         try:
             weights = [float(weight) for weight in parts[::2]]
         except ValueError:
             raise InvalidArguments(
-                f"--data-path {' '.join(parts)}: each path needs a number before it, its weight"
+                f"--data-path {' '.join(parts)}: each path needs a number before it, its weight",
+                field="--data-path",
+                code="Malformed",
             ) from None
         blend = zip(parts[1::2], weights, strict=True)
         data = {"blend": [{"path": path, "weight": weight} for path, weight in blend]}
@@ -247,7 +277,9 @@ def _data(words: Words) -> dict[str, Any]:
     if given and len(given) < len(masks):
         raise InvalidArguments(
             f"{' and '.join(given)} without {' and '.join(m for m in masks if m not in given)}; "
-            "Heddle's documentMask is all three, give them or none"
+            "Heddle's documentMask is all three, give them or none",
+            field=given[0],
+            code="Unsupported",
         )
     if given:
         data["documentMask"] = True

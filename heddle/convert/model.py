@@ -27,10 +27,16 @@ def config_of(words: Words) -> dict[str, Any]:
     positions = words.text("--position-embedding-type") or "absolute"
     if positions not in ("rope", "absolute", "learned_absolute"):
         raise InvalidArguments(
-            f"--position-embedding-type is {positions}; Heddle has rope and learned_absolute"
+            f"--position-embedding-type is {positions}; Heddle has rope and learned_absolute",
+            field="--position-embedding-type",
+            code="Unsupported",
         )
     if words.has("--embed-layernorm"):
-        raise InvalidArguments("--embed-layernorm asks for a norm that no family of Heddle has")
+        raise InvalidArguments(
+            "--embed-layernorm asks for a norm that no family of Heddle has",
+            field="--embed-layernorm",
+            code="Unsupported",
+        )
     is_rotary = words.has("--use-rotary-position-embeddings") or positions == "rope"
     is_rms = (words.text("--normalization") or "LayerNorm").lower() == "rmsnorm"
     has_bias = not words.has("--disable-bias-linear")
@@ -48,14 +54,17 @@ def config_of(words: Words) -> dict[str, Any]:
     no = ", ".join(name for name, is_so in said.items() if not is_so)
     raise InvalidArguments(
         f"the model has {yes}, but not {no}: Heddle has all of them (LLaMA, Mistral, Qwen) or none "
-        "(GPT-2); a model of your own is spec.model.path with its config.json"
+        "(GPT-2); a model of your own is spec.model.path with its config.json",
+        code="Unsupported",
     )
 
 
 def _size(words: Words, name: str) -> int:
     found = words.count(name)
     if found is None:
-        raise InvalidArguments(f"{name} is missing; the model's shape needs it")
+        raise InvalidArguments(
+            f"{name} is missing; the model's shape needs it", field=name, code="Missing"
+        )
     return found
 
 
@@ -65,17 +74,23 @@ def _llama(words: Words) -> dict[str, Any]:
     groups = words.count("--num-query-groups") or words.count("--num-key-value-heads")
     qwen3, qwen2 = words.has("--qk-layernorm"), words.has("--add-qkv-bias")
     if qwen3 and qwen2:
-        raise InvalidArguments("--qk-layernorm and --add-qkv-bias are of two families; leave one")
+        raise InvalidArguments(
+            "--qk-layernorm and --add-qkv-bias are of two families; leave one",
+            field="--qk-layernorm",
+            code="Unsupported",
+        )
     family = "qwen3" if qwen3 else "qwen2" if qwen2 else "llama"
     for name in ("--hidden-dropout", "--attention-dropout"):
         if words.number(name, 0.1):
             raise InvalidArguments(
                 f"{name} is {words.number(name, 0.1):g} (Megatron's default is 0.1); models "
-                "with rotary positions train without dropout here, give 0"
+                "with rotary positions train without dropout here, give 0",
+                field=name,
+                code="Unsupported",
             )
     vocab = words.count("--vocab-size")
     if vocab is None:
-        raise InvalidArguments(_TOKENIZER)
+        raise InvalidArguments(_TOKENIZER, code="Missing")
     config: dict[str, Any] = {
         "architectures": [f"{family.capitalize()}ForCausalLM"],
         "model_type": family,
@@ -102,14 +117,20 @@ def _gpt2(words: Words) -> dict[str, Any]:
     hidden = _size(words, "--hidden-size")
     for name in ("--num-query-groups", "--num-key-value-heads", "--qk-layernorm", "--kv-channels"):
         if words.has(name):
-            raise InvalidArguments(f"{name} does not go with GPT-2's layers; leave it out")
+            raise InvalidArguments(
+                f"{name} does not go with GPT-2's layers; leave it out",
+                field=name,
+                code="Unsupported",
+            )
     if words.has("--untie-embeddings-and-output-weights"):
         raise InvalidArguments(
-            "--untie-embeddings-and-output-weights does not go with GPT-2's layers; leave it out"
+            "--untie-embeddings-and-output-weights does not go with GPT-2's layers; leave it out",
+            field="--untie-embeddings-and-output-weights",
+            code="Unsupported",
         )
     vocab = words.count("--vocab-size")
     if vocab is None and words.text("--tokenizer-type") != "GPT2BPETokenizer":
-        raise InvalidArguments(_TOKENIZER)
+        raise InvalidArguments(_TOKENIZER, code="Missing")
     dropout = words.number("--hidden-dropout", 0.1)
     is_exact = words.has("--no-bias-gelu-fusion") and not words.has("--openai-gelu")
     return {

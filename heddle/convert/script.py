@@ -73,7 +73,8 @@ def read_script(text: str) -> Script:
     if len(training) > 1:
         raise InvalidArguments(
             f"lines {training[0].line} and {training[1].line} of the script both train; leave one "
-            "in the file"
+            "in the file",
+            code="GivenTwice",
         )
     return Script(tuple(training[0].words) if training else (), reader.reasons)
 
@@ -184,7 +185,9 @@ class _Reader:
     def _single(self) -> str:
         end = self.text.find("'", self.at + 1)
         if end < 0:
-            raise InvalidArguments("a quotation mark of the arguments is never closed")
+            raise InvalidArguments(
+                "a quotation mark of the arguments is never closed", code="Unreadable"
+            )
         found, self.at = self.text[self.at + 1 : end], end + 1
         return found
 
@@ -199,7 +202,9 @@ class _Reader:
             else:
                 found, self.at = found + char, self.at + 1
         if self.at >= len(self.text):
-            raise InvalidArguments("a quotation mark of the arguments is never closed")
+            raise InvalidArguments(
+                "a quotation mark of the arguments is never closed", code="Unreadable"
+            )
         self.at += 1
         return found
 

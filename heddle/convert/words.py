@@ -49,7 +49,9 @@ class Words:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise InvalidArguments(f"{name} is {text!r}; it must be a number")
+            raise InvalidArguments(
+                f"{name} is {text!r}; it must be a number", field=name, code="Malformed"
+            )
         return value
 
     def count(self, name: str, otherwise: int | None = None) -> int | None:
@@ -62,7 +64,9 @@ class Words:
         if value is None:
             return otherwise
         if value != int(value):
-            raise InvalidArguments(f"{name} is {value:g}; it must be a whole number")
+            raise InvalidArguments(
+                f"{name} is {value:g}; it must be a whole number", field=name, code="Malformed"
+            )
         return int(value)
 
 
@@ -99,12 +103,16 @@ def read_words(given: Sequence[str], reasons: Mapping[str, str] | None = None) -
         if written and argument.fate in ("job", "model"):
             raise InvalidArguments(
                 f"{name} is {_shown(written[0])!r}, {_why(written[0], reasons or {})}; write its "
-                "value"
+                "value",
+                field=name,
+                code="Malformed",
             )
         if argument.values >= 0 and len(found) != argument.values:
             raise InvalidArguments(
                 f"{name} takes {argument.values or 'no'} value{'s' * (argument.values != 1)}, "
-                f"found {' '.join(found) or 'none'}"
+                f"found {' '.join(found) or 'none'}",
+                field=name,
+                code="Malformed",
             )
         values[name] = tuple(found)
     return Words(values, tuple(dict.fromkeys(unknown)))
@@ -131,7 +139,8 @@ def _refuse_arguments_of_a_shell(found: list[str], values: int, reasons: Mapping
     extra = found[values:] if values >= 0 else []
     if extra and extra[0].startswith(("$", "`")):
         raise InvalidArguments(
-            f"the arguments hold {_shown(extra[0])!r}, {_why(extra[0], reasons)}; write its value"
+            f"the arguments hold {_shown(extra[0])!r}, {_why(extra[0], reasons)}; write its value",
+            code="Malformed",
         )
 
 

@@ -146,7 +146,7 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
         ]
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
-        raise InvalidJob("\n".join(dict.fromkeys(wrong)))
+        raise InvalidJob("\n".join(dict.fromkeys(wrong)), code="Refused")
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
     like = nodes.nodes[0]
     gpus = like.gpus if emulates else 1
@@ -246,7 +246,7 @@ def _without_output(data: object) -> object:
 
 def _named(nodes: Composition, machine: Machine) -> Composition:
     if not nodes.nodes:
-        raise InvalidScript("there is no node; write `- name: ...` for each node")
+        raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
     return Composition(tuple(_own(node, machine) for node in nodes.nodes))
 
 

@@ -160,7 +160,8 @@ def copy_for(folder: Path, target: Path, model: str, machine: Machine, ranks: in
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ProcessFailed(
             f"the measured profile in {folder} is damaged ({reason_of(error)}); delete that "
-            "folder, and this machine is measured again"
+            "folder, and this machine is measured again",
+            code="Damaged",
         ) from None
     content["model"] = model
     file.write_text(json.dumps(content), encoding="utf-8")

@@ -98,24 +98,30 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
             a machine can run; a GPU type that the profile does not hold.
     """
     if not nodes.nodes:
-        raise InvalidScript("there is no node; write `- name: ...` for each node")
+        raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
     profiled = tuple(sorted(profile.types))
     joined = tuple(event.node for event in script if event.node is not None)
     for node in (*nodes.nodes, *joined):
         if not LABEL.fullmatch(node.name):
             raise InvalidScript(
-                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, dots "
-                f"and dashes, for example rack1-a"
+                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, "
+                "dots and dashes, for example rack1-a",
+                field="name",
+                code="Malformed",
             )
         if node.gpus > MOST_GPUS:
             raise InvalidScript(
                 f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
-                f"give a node at most {MOST_GPUS}"
+                f"give a node at most {MOST_GPUS}",
+                field="gpus",
+                code="OutOfRange",
             )
         if node.gpu_type not in profiled:
             raise InvalidScript(
                 f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
-                f"has no profile; profiled are {', '.join(profiled)}"
+                f"has no profile; profiled are {', '.join(profiled)}",
+                field="type",
+                code="Unknown",
             )
 
 
@@ -221,7 +227,9 @@ class LocalRun:
                 if self.recorder.phase == "Suspended" and not self.recorder.pods:
                     return
                 if self.recorder.refused_checkpoint:
-                    raise InvalidJob(f"{self.recorder.refused_checkpoint}, or --fresh")
+                    raise InvalidJob(
+                        f"{self.recorder.refused_checkpoint}, or --fresh", code="Refused"
+                    )
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
                         f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "

@@ -51,7 +51,7 @@ def load_nodes(path: Path) -> Composition:
     try:
         return Composition.from_json(read_yaml(path, "nodes file", InvalidScript))
     except InvalidComposition as error:
-        raise InvalidComposition(f"nodes file {path}: {error}") from None
+        raise InvalidComposition(f"nodes file {path}: {error}", code="Unreadable") from None
 
 
 def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
@@ -64,7 +64,9 @@ def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:
     """
     rows = read_yaml(path, "script file", InvalidScript)
     if not isinstance(rows, list):
-        raise InvalidScript(f"script {path} holds {kind_of(rows)}; it must be a list of events")
+        raise InvalidScript(
+            f"script {path} holds {kind_of(rows)}; it must be a list of events", code="Malformed"
+        )
     events = tuple(_event(row, f"script {path}, event {i}") for i, row in enumerate(rows, 1))
     check_script(events, nodes, str(path))
     return tuple(sorted(events, key=lambda event: event.at_step))
@@ -82,14 +84,17 @@ def check_script(events: tuple[Event, ...], nodes: Composition, name: str) -> No
             what = "is there already" if event.verb == "join" else "is not there"
             raise InvalidScript(
                 f"script {name}, step {event.at_step}: cannot {event}, as {event.name!r} {what}; "
-                f"there are {', '.join(sorted(present)) or 'no nodes'}"
+                f"there are {', '.join(sorted(present)) or 'no nodes'}",
+                code="Contradiction",
             )
         present ^= {event.name}
 
 
 def _event(row: object, where: str) -> Event:
     if not isinstance(row, Mapping):
-        raise InvalidScript(f"{where} is {row!r}; write for example {{at_step: 40, drain: NODE}}")
+        raise InvalidScript(
+            f"{where} is {row!r}; write for example {{at_step: 40, drain: NODE}}", code="Malformed"
+        )
     verbs = [verb for verb in VERBS if verb in row]
     known = {"at_step", "notice_s", *VERBS} if "drain" in verbs else {"at_step", *VERBS}
     unknown = sorted(str(key) for key in set(row) - known)
@@ -97,18 +102,28 @@ def _event(row: object, where: str) -> Event:
         found = f"{len(verbs)} things to do"
         if unknown:
             found = f"the unknown key {unknown[0]!r}{did_you_mean(unknown[0], VERBS)}"
-        raise InvalidScript(f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}")
+        raise InvalidScript(
+            f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}", code="Malformed"
+        )
     step, verb = row.get("at_step"), verbs[0]
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        raise InvalidScript(f"{where} has at_step {step!r}; it must be a number of completed steps")
+        raise InvalidScript(
+            f"{where} has at_step {step!r}; it must be a number of completed steps",
+            field="at_step",
+            code="Malformed",
+        )
     if verb != "join":
         if not isinstance(row[verb], str):
-            raise InvalidScript(f"{where} has {verb} {row[verb]!r}; it must be the name of a node")
+            raise InvalidScript(
+                f"{where} has {verb} {row[verb]!r}; it must be the name of a node",
+                field=verb,
+                code="Malformed",
+            )
         return Event(step, verb, row[verb], notice_s=_notice_s(row, where))
     try:
         node = Composition.from_json([row["join"]]).nodes[0]
     except InvalidComposition as error:
-        raise InvalidScript(f"{where}: {error}") from None
+        raise InvalidScript(f"{where}: {error}", field=error.field, code=error.code) from None
     return Event(step, "join", node.name, node)
 
 
@@ -116,5 +131,9 @@ def _notice_s(row: Mapping[object, object], where: str) -> float:
     """How long a drain waits; it waits for the job unless the script says otherwise."""
     said = row.get("notice_s", math.inf)
     if isinstance(said, bool) or not isinstance(said, int | float) or not said >= 0:
-        raise InvalidScript(f"{where} has notice_s {said!r}; it must be a number of seconds")
+        raise InvalidScript(
+            f"{where} has notice_s {said!r}; it must be a number of seconds",
+            field="notice_s",
+            code="Malformed",
+        )
     return float(said)

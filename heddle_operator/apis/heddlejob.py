@@ -32,7 +32,7 @@ from heddle_operator.apis.spec import JobSpec
 from planner.errors import HeddleError
 from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
-from planner.wording import demand_of, did_you_mean, kind_of
+from planner.wording import code_of, demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
 from worker.trainable import why_untrainable
 from worker.training_settings import Checkpointing, Section
@@ -227,33 +227,43 @@ def load_job(
     if not isinstance(data, Mapping):
         raise InvalidJob(
             f"{where} holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "
-            "metadata, spec"
+            "metadata, spec",
+            code="Malformed",
         )
     try:
         job = HeddleJob.model_validate(data)
     except ValidationError as error:
-        raise InvalidJob(f"{where}: {_sentence(error.errors()[0])}") from None
+        raise _refusal(error, where) from None
     try:
         job = _resolved(job, config)
         workload = job.workload
     except HeddleError as error:
-        raise InvalidJob(f"{where}: {error}") from None
+        raise InvalidJob(f"{where}: {error}", field=error.field, code=error.code) from None
     if workload.model.layers > MOST_LAYERS:
         raise InvalidJob(
             f"{where}: spec.model: {workload.model.name} has {workload.model.layers:,} layers; a "
-            f"job's model may have at most {MOST_LAYERS:,}, so correct its configuration"
+            f"job's model may have at most {MOST_LAYERS:,}, so correct its configuration",
+            field="spec.model",
+            code="OutOfRange",
         )
     try:
         _ = job.training
     except ValidationError as error:
-        raise InvalidJob(f"{where}: spec.training: {demand_of(error.errors()[0])}") from None
+        first = error.errors()[0]
+        raise InvalidJob(
+            f"{where}: spec.training: {demand_of(first)}",
+            field="spec.training",
+            code=code_of(first),
+        ) from None
     untrainable = why_untrainable(
         workload.model,
         workload.sequence_length,
         masks_documents=job.spec.data.document_mask,
     )
     if untrainable is not None:
-        raise InvalidJob(f"{where}: spec.model: {untrainable}")
+        raise InvalidJob(
+            f"{where}: spec.model: {untrainable}", field="spec.model", code="Unsupported"
+        )
     return job
 
 
@@ -268,7 +278,9 @@ def _resolved(job: HeddleJob, config: Mapping[str, Any] | None) -> HeddleJob:
     if spec.output and spec.model.path and Path(spec.output.path) == Path(spec.model.path):
         raise InvalidJob(
             f"spec.output.path is the folder of the model, {spec.model.path!r}, whose weights it "
-            "would replace; name another folder"
+            "would replace; name another folder",
+            field="spec.output.path",
+            code="Taken",
         )
     update = {"spec": spec.model_copy(update={"model": spec.model.resolved(config)})}
     return job.model_copy(update=update)
@@ -305,7 +317,9 @@ def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
         if gpu_type not in profiled:
             raise InvalidJob(
                 f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
-                f"{job.workload.model.name} has no profile; profiled are {', '.join(profiled)}"
+                f"{job.workload.model.name} has no profile; profiled are {', '.join(profiled)}",
+                field="spec.elastic.gpuTypes.allow",
+                code="Unknown",
             )
 
 
@@ -323,9 +337,18 @@ def priced_types(
     if not priced:
         raise InvalidJob(
             f"{job.name}: spec.planner.objective is Cost, and no GPU type has a price; an "
-            "administrator sets settings.prices of the chart, or write Throughput"
+            "administrator sets settings.prices of the chart, or write Throughput",
+            field="spec.planner.objective",
+            code="Missing",
         )
     return priced
+
+
+def _refusal(error: ValidationError, where: str) -> InvalidJob:
+    """The error for the first field that is wrong."""
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return InvalidJob(f"{where}: {_sentence(first)}", field=field, code=code_of(first))
 
 
 def _near(path: tuple[int | str, ...]) -> str:

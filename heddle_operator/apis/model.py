@@ -89,7 +89,9 @@ class Model(Section):
             hint = f"; {DOWNLOAD}" if HUB_NAME.fullmatch(name) else ""
             raise InvalidWorkload(
                 f"spec.model.name is {name!r}, which is unknown{did_you_mean(name, MODELS)}; the "
-                f"models that can be trained are {', '.join(_trainable())}{hint}"
+                f"models that can be trained are {', '.join(_trainable())}{hint}",
+                field="spec.model.name",
+                code="Unknown",
             )
         return find_model(name)
 
@@ -115,7 +117,9 @@ class Model(Section):
             return self
         if config is None and HUB_NAME.fullmatch(self.path) and not Path(self.path).exists():
             raise InvalidJob(
-                f"spec.model.path is {self.path!r}, and there is no such folder; {DOWNLOAD}"
+                f"spec.model.path is {self.path!r}, and there is no such folder; {DOWNLOAD}",
+                field="spec.model.path",
+                code="Missing",
             )
         found = read_config(Path(self.path)) if config is None else config
         return FolderModel(**dict(self), config=found)
@@ -164,7 +168,8 @@ class CodeModel(Model):
         if found.own is None or found.own.entry_point != self.entry_point:
             raise InvalidWorkload(
                 f"the configuration is not that of entry point {self.entry_point}; "
-                f"`heddle model {self.entry_point}` prints it"
+                f"`heddle model {self.entry_point}` prints it",
+                code="Mismatch",
             )
         return found
 
@@ -194,7 +199,7 @@ def config_reference(body: Mapping[str, Any]) -> str | None:
         return None
     problem = why_no_name(found)
     if problem:
-        raise InvalidJob(problem)
+        raise InvalidJob(problem, code="Missing")
     return found
 
 
@@ -206,12 +211,12 @@ def config_in(name: str, data: Mapping[str, str]) -> Mapping[str, Any]:
             job need not be allowed to read it.
     """
     if CONFIG not in data and len(data) != 1:
-        raise InvalidJob(f"ConfigMap {name} must hold the key {CONFIG}")
+        raise InvalidJob(f"ConfigMap {name} must hold the key {CONFIG}", code="Missing")
     text = data[CONFIG] if CONFIG in data else next(iter(data.values()))
     try:
         config = json.loads(text)
     except (ValueError, RecursionError):
-        raise InvalidJob(f"{CONFIG} in ConfigMap {name} is not JSON") from None
+        raise InvalidJob(f"{CONFIG} in ConfigMap {name} is not JSON", code="Unreadable") from None
     if not isinstance(config, dict):
-        raise InvalidJob(f"{CONFIG} in ConfigMap {name} must be a JSON object")
+        raise InvalidJob(f"{CONFIG} in ConfigMap {name} must be a JSON object", code="Malformed")
     return config

@@ -217,7 +217,9 @@ def check_template(job: HeddleJob, defaults: WorkerDefaults) -> None:
     except UNREADABLE as error:
         raise InvalidJob(
             f"spec.worker.template gives no pod ({what_is_wrong(error)}); it must be a pod "
-            "template as `kubectl explain pod` shows it"
+            "template as `kubectl explain pod` shows it",
+            field="spec.worker.template",
+            code="Malformed",
         ) from None
 
 

@@ -182,7 +182,9 @@ class JobController:
                 sentence = f"spec.model.configRef: {error}"
                 is_answer = isinstance(error, InvalidJob) or error.status == 404
                 if self._has_ended or (is_answer and self.accepted and self._trains):
-                    raise InvalidJob(sentence) from None
+                    raise InvalidJob(
+                        sentence, field="spec.model.configRef", code=error.code or "Missing"
+                    ) from None
                 if sentence != said:
                     said = sentence
                     await self._refuse(said)

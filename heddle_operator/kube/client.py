@@ -312,7 +312,8 @@ async def connect(kubeconfig: Path | None = None, connections: int = CONNECTIONS
         elif not isinstance(error, config.ConfigException | FileNotFoundError):
             reason = f"the kubeconfig cannot be read ({reason})"
         raise OperatorError(
-            f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster"
+            f"no cluster to talk to: {reason}; set KUBECONFIG, or run inside a cluster",
+            code="Missing",
         ) from None
 
 

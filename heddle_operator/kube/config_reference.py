@@ -25,7 +25,9 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
         if (spec.get("model") or {}).get("entryPoint"):  # no code of a user runs in the operator
             raise InvalidJob(
                 "spec.model.entryPoint needs a configRef on a cluster; put the output "
-                "of `heddle model` into a ConfigMap and name it there"
+                "of `heddle model` into a ConfigMap and name it there",
+                field="spec.model.configRef",
+                code="Missing",
             )
         return None
     namespace = body["metadata"].get("namespace", "default")

@@ -176,7 +176,9 @@ def check_allowed(
     template = job.spec.worker.template
     # What is misshapen is refused before the names in it are looked at.
     for sentence in chain(problems_of(template, allow), _taken(template, others)):
-        raise InvalidJob(f"{job.name}: {sentence}")
+        raise InvalidJob(
+            f"{job.name}: {sentence}", field="spec.worker.template", code="Unsupported"
+        )
 
 
 def problems_of(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:

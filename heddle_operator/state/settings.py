@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from heddle_operator.apis.errors import InvalidSettings
 from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.money import DEAREST
-from planner.wording import did_you_mean, kind_of
+from planner.wording import code_of, did_you_mean, kind_of
 
 DAY_S = 86_400.0
 Seconds = Annotated[float, Field(gt=0, le=DAY_S, allow_inf_nan=False)]
@@ -163,16 +163,24 @@ def settings_of(data: object, where: str) -> Settings:
     if data is None:
         return Settings()
     if not isinstance(data, Mapping):
-        raise InvalidSettings(f"{where} holds {kind_of(data)}; settings are a mapping of keys")
+        raise InvalidSettings(
+            f"{where} holds {kind_of(data)}; settings are a mapping of keys", code="Malformed"
+        )
     known = settings_schema()["properties"]
     for key in data:
         if key in OF_THE_JOB:
-            raise InvalidSettings(f"{where}: {key} is set by each job; write {OF_THE_JOB[key]}")
+            raise InvalidSettings(
+                f"{where}: {key} is set by each job; write {OF_THE_JOB[key]}",
+                field=key,
+                code="Unknown",
+            )
         if key not in known:
             near = did_you_mean(str(key), known)
             raise InvalidSettings(
                 f"{where}: there is no setting {reprlib.repr(key)}{near}; "
-                "docs/reference/settings.md lists all"
+                "docs/reference/settings.md lists all",
+                field=key,
+                code="Unknown",
             )
     try:
         return Settings.model_validate(dict(data), strict=True)
@@ -182,7 +190,9 @@ def settings_of(data: object, where: str) -> Settings:
         field = known[row["loc"][0]]
         if len(row["loc"]) > 1:
             field = field["additionalProperties"]
-        raise InvalidSettings(f"{where}: {key} is {found}; it must be {_demand(field)}") from None
+        raise InvalidSettings(
+            f"{where}: {key} is {found}; it must be {_demand(field)}", field=key, code=code_of(row)
+        ) from None
 
 
 def settings_schema() -> dict[str, Any]:

@@ -47,29 +47,41 @@ class Node:
     def __post_init__(self) -> None:
         if self.name.split() != [self.name]:
             raise InvalidComposition(
-                f"a node has the name {self.name!r}; give it one without blanks"
+                f"a node has the name {self.name!r}; give it one without blanks",
+                field="name",
+                code="Malformed",
             )
         if self.gpus < 1:
             raise InvalidComposition(
-                f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out"
+                f"node {self.name!r} has {self.gpus} GPUs; give at least 1, or leave the node out",
+                field="gpus",
+                code="OutOfRange",
             )
         if self.gpus > MOST_GPUS:
             raise InvalidComposition(
-                f"node {self.name!r} has {self.gpus} GPUs; a node has at most {MOST_GPUS}"
+                f"node {self.name!r} has {self.gpus} GPUs; a node has at most {MOST_GPUS}",
+                field="gpus",
+                code="OutOfRange",
             )
         if not SLOWEST <= self.speed_factor <= FASTEST:
             raise InvalidComposition(
                 f"node {self.name!r} has speed factor {self.speed_factor}; it must be between "
-                f"{SLOWEST:g} and {FASTEST:g}, 1 as profiled; leave out a node that is slower"
+                f"{SLOWEST:g} and {FASTEST:g}, 1 as profiled; leave out a node that is slower",
+                field="speed_factor",
+                code="OutOfRange",
             )
         if self.price is not None and not 0 <= self.price < math.inf:
             raise InvalidComposition(
-                f"node {self.name!r} has price {self.price}; it must be money per hour, 0 or more"
+                f"node {self.name!r} has price {self.price}; it must be money per hour, 0 or more",
+                field="price",
+                code="OutOfRange",
             )
         if self.nic_bytes_per_s is not None and not 0 < self.nic_bytes_per_s < math.inf:
             raise InvalidComposition(
                 f"node {self.name!r} has a network card of {self.nic_bytes_per_s} bytes/s; its "
-                f"nic_gbit_s must be above 0"
+                f"nic_gbit_s must be above 0",
+                field="nic_gbit_s",
+                code="OutOfRange",
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -99,7 +111,9 @@ class Composition:
         if len(set(names)) != len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise InvalidComposition(
-                f"node name {twice[0]!r} appears twice; every node needs a name of its own"
+                f"node name {twice[0]!r} appears twice; every node needs a name of its own",
+                field="name",
+                code="GivenTwice",
             )
         object.__setattr__(self, "nodes", tuple(sorted(self.nodes)))
 
@@ -153,7 +167,8 @@ class Composition:
         if not isinstance(rows, list):
             raise InvalidComposition(
                 f"a nodes file holds a list of nodes, found {kind_of(rows)}; write one `- "
-                f"name: ...` per node"
+                f"name: ...` per node",
+                code="Malformed",
             )
         return Composition(tuple(_node(row, index) for index, row in enumerate(rows)))
 
@@ -174,18 +189,21 @@ class Composition:
             if not equals or not gpu_type or not all(counts):
                 raise InvalidComposition(
                     f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or "
-                    f"a100-40=10x4+12x1"
+                    f"a100-40=10x4+12x1",
+                    code="Malformed",
                 )
             for match in counts:
                 assert match is not None
                 if min(int(match["nodes"]), int(match["gpus"])) < 1:
                     raise InvalidComposition(
                         f"{part!r} has {match['nodes']} nodes of {match['gpus']} GPUs; give at "
-                        f"least 1 of each, or leave it out"
+                        f"least 1 of each, or leave it out",
+                        code="OutOfRange",
                     )
                 if found.total() + int(match["nodes"]) > MOST_NODES:
                     raise InvalidComposition(
-                        f"{part!r} makes more than {MOST_NODES:,} nodes; give fewer"
+                        f"{part!r} makes more than {MOST_NODES:,} nodes; give fewer",
+                        code="OutOfRange",
                     )
                 for _ in range(int(match["nodes"])):
                     name = f"{gpu_type}-{found[gpu_type]}"
@@ -197,14 +215,18 @@ class Composition:
 def _node(row: object, index: int) -> Node:
     if not isinstance(row, Mapping):
         raise InvalidComposition(
-            f"node {index + 1} is {reprlib.repr(row)}; a node is a mapping with name, type and gpus"
+            f"node {index + 1} is {reprlib.repr(row)}; a node is a mapping with name, type and "
+            "gpus",
+            code="Malformed",
         )
     unknown = sorted(set(row) - set(_NODE_KEYS))
     if unknown:
         near = did_you_mean(str(unknown[0]), _NODE_KEYS)
         raise InvalidComposition(
             f"node {index + 1} has the unknown key {unknown[0]!r}{near}; allowed are "
-            f"{', '.join(_NODE_KEYS)}"
+            f"{', '.join(_NODE_KEYS)}",
+            field=unknown[0],
+            code="Unknown",
         )
     for key, kind, kind_name in (
         ("name", str, "a text"),
@@ -213,7 +235,9 @@ def _node(row: object, index: int) -> Node:
     ):
         if not isinstance(row.get(key), kind) or isinstance(row.get(key), bool):
             raise InvalidComposition(
-                f"node {index + 1} has {key} {reprlib.repr(row.get(key))}; it must be {kind_name}"
+                f"node {index + 1} has {key} {reprlib.repr(row.get(key))}; it must be {kind_name}",
+                field=key,
+                code="Malformed",
             )
     price, gbit_s = _number(row, "price", index), _number(row, "nic_gbit_s", index)
     return Node(
@@ -239,6 +263,8 @@ def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
     if not usable or not -1e15 < number < 1e15:
         raise InvalidComposition(
             f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number "
-            f"between -1e15 and 1e15"
+            f"between -1e15 and 1e15",
+            field=key,
+            code="OutOfRange",
         )
     return float(number)

@@ -34,10 +34,16 @@ class GpuLimits:
         names = [name for name, _ in self.by_type]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidRequest(f"{{field}} limits {name!r} twice; give one limit for a type")
+                raise InvalidRequest(
+                    f"{{field}} limits {name!r} twice; give one limit for a type", code="GivenTwice"
+                )
         for name, most in (("all GPUs", self.total or 0), *self.by_type):
             if most < 0:
-                raise InvalidRequest(f"max_gpus of {name} is {most}; it must be 0 or more")
+                raise InvalidRequest(
+                    f"max_gpus of {name} is {most}; it must be 0 or more",
+                    field="max_gpus",
+                    code="OutOfRange",
+                )
 
     def __bool__(self) -> bool:
         """Whether there is any limit."""
@@ -81,22 +87,32 @@ class GpuLimits:
             InvalidRequest: the first mistake.
         """
         if not isinstance(row, Mapping):
-            raise InvalidRequest(f"max_gpus is {kind_of(row)}; it must be a mapping")
+            raise InvalidRequest(
+                f"max_gpus is {kind_of(row)}; it must be a mapping",
+                field="max_gpus",
+                code="Malformed",
+            )
         unknown = sorted(set(map(str, row)) - {"total", "by_type"})
         if unknown:
             raise InvalidRequest(
-                f"max_gpus has the unknown key {unknown[0]!r}; allowed are total, by_type"
+                f"max_gpus has the unknown key {unknown[0]!r}; allowed are total, by_type",
+                field="max_gpus",
+                code="Unknown",
             )
         by_type = row.get("by_type", {})
         if not isinstance(by_type, Mapping):
             raise InvalidRequest(
-                f"max_gpus has by_type {kind_of(by_type)}; it must map GPU types to numbers"
+                f"max_gpus has by_type {kind_of(by_type)}; it must map GPU types to numbers",
+                field="max_gpus",
+                code="Malformed",
             )
         total = row.get("total")
         for name, most in (("total", 0 if total is None else total), *by_type.items()):
             if not isinstance(most, int) or isinstance(most, bool):
                 raise InvalidRequest(
-                    f"max_gpus has {name} {kind_of(most)}; it must be a whole number"
+                    f"max_gpus has {name} {kind_of(most)}; it must be a whole number",
+                    field="max_gpus",
+                    code="Malformed",
                 )
         return GpuLimits(total, tuple((str(name), most) for name, most in by_type.items()))
 

@@ -52,6 +52,7 @@ def find_gpu(name: str) -> GpuHardware:
     if name not in HARDWARE:
         raise UnprofiledConfiguration(
             f"GPU type {name!r} has no profile; known are {', '.join(sorted(HARDWARE))}: use "
-            f"one of them, or measure it with `heddle profile`"
+            f"one of them, or measure it with `heddle profile`",
+            code="Unknown",
         )
     return HARDWARE[name]

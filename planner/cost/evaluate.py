@@ -257,7 +257,9 @@ def _speed_factors(plan: Plan, composition: Composition) -> dict[str, float]:
     if missing:
         raise InvalidPlan(
             f"the plan uses node {missing[0]!r}, which is not in the composition "
-            f"({', '.join(sorted(factors)) or 'it is empty'}); give the composition it was made for"
+            f"({', '.join(sorted(factors)) or 'it is empty'}); give the composition it was "
+            "made for",
+            code="Mismatch",
         )
     return factors
 

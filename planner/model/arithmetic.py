@@ -120,7 +120,8 @@ PLAIN = Arithmetic()  # of a LLaMA
 def _object(where: str, data: object) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         raise InvalidWorkload(
-            f"the model's {where} is {reprlib.repr(data)}; it must be a JSON object"
+            f"the model's {where} is {reprlib.repr(data)}; it must be a JSON object",
+            code="Malformed",
         )
     return data
 
@@ -172,14 +173,20 @@ def _checked(part: Any, row: Mapping[str, Any], where: str) -> Any:
     for key, value in row.items():
         if key not in known:
             raise InvalidWorkload(
-                f"the model's {where} has the unknown key {key!r}; allowed are {', '.join(known)}"
+                f"the model's {where} has the unknown key {key!r}; allowed are {', '.join(known)}",
+                field=key,
+                code="Unknown",
             )
         is_right, wanted = _RULES.get(key, (lambda _: True, ""))
         if not is_right(value):
             raise InvalidWorkload(
-                f"the model's {where}.{key} is {reprlib.repr(value)}; it must be {wanted}"
+                f"the model's {where}.{key} is {reprlib.repr(value)}; it must be {wanted}",
+                field=key,
+                code="Malformed",
             )
     try:
         return part(**row)
     except TypeError as error:
-        raise InvalidWorkload(f"the model's {where} cannot be read: {error}") from None
+        raise InvalidWorkload(
+            f"the model's {where} cannot be read: {error}", code="Unreadable"
+        ) from None

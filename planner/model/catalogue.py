@@ -121,5 +121,6 @@ def find_model(name: str) -> ModelShape:
         return model_from_config(Path(name))
     raise InvalidWorkload(
         f"model {name!r} is unknown{did_you_mean(name, MODELS)}; the models are "
-        f"{', '.join(MODELS)}, or give the path of a Hugging Face config.json"
+        f"{', '.join(MODELS)}, or give the path of a Hugging Face config.json",
+        code="Unknown",
     )

@@ -32,10 +32,13 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidWorkload(
-            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model"
+            f"{path} cannot be read: {reason_of(error)}; give the folder of a Hugging Face model",
+            code="Unreadable",
         ) from None
     if not isinstance(config, dict):
-        raise InvalidWorkload(f"{path} must hold one JSON object, found {kind_of(config)}")
+        raise InvalidWorkload(
+            f"{path} must hold one JSON object, found {kind_of(config)}", code="Malformed"
+        )
     return config
 
 
@@ -50,11 +53,13 @@ def model_from_config(path: Path) -> ModelShape:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidWorkload(
             f"model configuration {path} cannot be read: {reason_of(error)}; give the config.json "
-            f"of a Hugging Face model"
+            f"of a Hugging Face model",
+            code="Unreadable",
         ) from None
     if not isinstance(config, dict):
         raise InvalidWorkload(
-            f"model configuration {path} must hold one JSON object, found {kind_of(config)}"
+            f"model configuration {path} must hold one JSON object, found {kind_of(config)}",
+            code="Malformed",
         )
     name = str(config.get("_name_or_path") or path.resolve().parent.name)
     return model_of_config(config, name.rstrip("/").split("/")[-1], str(path))
@@ -78,6 +83,8 @@ def model_of_config(config: Mapping[str, Any], name: str, where: str = "") -> Mo
     if reader is None:
         raise InvalidWorkload(
             f"model configuration {where or name} has model_type {kind!r}, which is unknown; known "
-            f"are {', '.join(sorted(READERS))}"
+            f"are {', '.join(sorted(READERS))}",
+            field="model_type",
+            code="Unknown",
         )
     return reader(name, Configuration(config, where or name))

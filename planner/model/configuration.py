@@ -135,7 +135,9 @@ class Configuration:
             return value
         if default is None:
             raise InvalidWorkload(
-                f"model configuration {self._where} lacks {' or '.join(map(repr, keys))}"
+                f"model configuration {self._where} lacks {' or '.join(map(repr, keys))}",
+                field=keys[0],
+                code="Missing",
             )
         return default
 
@@ -187,5 +189,7 @@ class Configuration:
     def _wrong(self, key: str, value: Any, wanted: str) -> InvalidWorkload:
         return InvalidWorkload(
             f"model configuration {self._where} has {key} {reprlib.repr(value)}; it must be "
-            f"{wanted}"
+            f"{wanted}",
+            field=key,
+            code="Malformed",
         )

@@ -270,7 +270,8 @@ def _rotary(c: Configuration) -> Rotary:
         return _rotary_of(c, dict(settings), base)
     except (TypeError, ValueError):
         raise InvalidWorkload(
-            f"rotary positions {reprlib.repr(settings)} cannot be read; their factors are numbers"
+            f"rotary positions {reprlib.repr(settings)} cannot be read; their factors are numbers",
+            code="Unreadable",
         ) from None
 
 

@@ -35,7 +35,8 @@ class OwnTensor:
             raise InvalidWorkload(
                 f"a tensor of the model is {reprlib.repr((self.name, self.shape, self.dim))}; it "
                 "must be a Python name, a shape of positive sizes, and the dimension that TP cuts "
-                "or None"
+                "or None",
+                code="Malformed",
             )
 
 
@@ -60,14 +61,17 @@ class OwnTensors:
         parts = [*module.split("."), function]
         if not all(part.isidentifier() for part in parts):
             raise InvalidWorkload(
-                f"entry point {self.entry_point!r} must be module:function, for example mine:model"
+                f"entry point {self.entry_point!r} must be module:function, for example mine:model",
+                field="entry_point",
+                code="Malformed",
             )
         for tensors in (self.embedding, self.block, self.head):
             names = [tensor.name for tensor in tensors]
             if not names or len(set(names)) < len(names):
                 raise InvalidWorkload(
                     f"model {self.entry_point} has a layer with the tensors "
-                    f"{', '.join(names) or 'none'}; each layer has some, each with its own name"
+                    f"{', '.join(names) or 'none'}; each layer has some, each with its own name",
+                    code="Malformed",
                 )
 
     def allows_tp(self, tp: int) -> bool:
@@ -86,14 +90,16 @@ class OwnTensors:
         if not isinstance(data, Mapping) or set(data) != keys:
             raise InvalidWorkload(
                 f"the model's own is {reprlib.repr(data)}; it must have the keys "
-                f"{', '.join(sorted(keys))}, as `heddle model` prints them"
+                f"{', '.join(sorted(keys))}, as `heddle model` prints them",
+                code="Malformed",
             )
         try:
             layers = {key: _tensors(data[key]) for key in keys - {"entry_point"}}
             return OwnTensors(str(data["entry_point"]), **layers)
         except (TypeError, KeyError) as error:
             raise InvalidWorkload(
-                f"the model's own cannot be read: {error}; `heddle model` prints it"
+                f"the model's own cannot be read: {error}; `heddle model` prints it",
+                code="Unreadable",
             ) from None
 
 

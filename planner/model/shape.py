@@ -127,22 +127,29 @@ class ModelShape:
         if len(self.name) > LONGEST:
             raise InvalidWorkload(
                 f"model {self.name[:20]!r}... has a name of {len(self.name)} characters; it may "
-                f"have {LONGEST}"
+                f"have {LONGEST}",
+                field="name",
+                code="OutOfRange",
             )
         if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
             raise InvalidWorkload(
-                f"model {self.name!r} has a size below 1; every size must be positive"
+                f"model {self.name!r} has a size below 1; every size must be positive",
+                code="OutOfRange",
             )
         if (not self.head_width and self.hidden % self.heads) or self.heads % self.kv_heads:
             raise InvalidWorkload(
                 f"model {self.name!r} has hidden {self.hidden}, heads {self.heads}, kv_heads "
                 f"{self.kv_heads}; "
-                "heads must divide hidden and kv_heads must divide heads"
+                "heads must divide hidden and kv_heads must divide heads",
+                field="heads",
+                code="OutOfRange",
             )
         if self.own and (self.experts or self.latent or self.tied_head):
             raise InvalidWorkload(
                 f"model {self.name!r} has tensors of its own, and so neither experts, nor latent "
-                "attention, nor a tied head; leave these out"
+                "attention, nor a tied head; leave these out",
+                field="own",
+                code="Contradiction",
             )
         experts = self.experts
         if experts and not (
@@ -154,7 +161,9 @@ class ModelShape:
                 f"model {self.name!r} has {experts.count} experts of width {experts.ffn}, "
                 f"{experts.per_token} per token, after {experts.dense_blocks} dense blocks; a "
                 f"token "
-                f"visits 1 to {experts.count} experts, and at least one block must have them"
+                f"visits 1 to {experts.count} experts, and at least one block must have them",
+                field="experts",
+                code="OutOfRange",
             )
 
     @property
@@ -215,7 +224,9 @@ class ModelShape:
         unknown = sorted(set(data) - known)
         if unknown:
             raise InvalidWorkload(
-                f"the model has the unknown key {unknown[0]!r}; allowed are {', '.join(known)}"
+                f"the model has the unknown key {unknown[0]!r}; allowed are {', '.join(known)}",
+                field=unknown[0],
+                code="Unknown",
             )
         row = dict(data)
         try:
@@ -230,7 +241,9 @@ class ModelShape:
             _require_kinds(ModelShape, row)
             return ModelShape(**row)
         except TypeError as error:
-            raise InvalidWorkload(f"the model's shape cannot be read: {error}") from None
+            raise InvalidWorkload(
+                f"the model's shape cannot be read: {error}", code="Unreadable"
+            ) from None
 
     def to_json(self) -> dict[str, Any]:
         """The shape as plain data."""
@@ -263,5 +276,7 @@ def _require_kinds(part: type, row: Mapping[str, Any], before: str = "") -> None
         is_kind = type(value) is kind and value in _CHOICES.get(field.type, (value,))
         if not is_kind or (kind is int and not 0 <= value <= LARGEST):
             raise InvalidWorkload(
-                f"the model's {before}{field.name} is {reprlib.repr(value)}; it must be {wanted}"
+                f"the model's {before}{field.name} is {reprlib.repr(value)}; it must be {wanted}",
+                field=field.name,
+                code="Malformed",
             )

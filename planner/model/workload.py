@@ -55,30 +55,42 @@ class Workload:
         if self.global_batch < 1 or self.sequence_length < 1:
             raise InvalidWorkload(
                 f"global batch {self.global_batch} and sequence length {self.sequence_length} "
-                f"must both be at least 1"
+                f"must both be at least 1",
+                code="OutOfRange",
             )
         if self.global_batch > MOST_SAMPLES or self.sequence_length > MOST_TOKENS:
             raise InvalidWorkload(
                 f"global batch {self.global_batch} and sequence length {self.sequence_length} must "
-                f"be at most {MOST_SAMPLES:,} and {MOST_TOKENS:,}"
+                f"be at most {MOST_SAMPLES:,} and {MOST_TOKENS:,}",
+                code="OutOfRange",
             )
         if self.precision not in get_args(Precision):
             raise InvalidWorkload(
                 f"precision {self.precision!r} is unknown; use one of "
-                f"{', '.join(get_args(Precision))}"
+                f"{', '.join(get_args(Precision))}",
+                field="precision",
+                code="Unknown",
             )
         if self.memory not in get_args(MemoryRule):
             raise InvalidWorkload(
                 f"memory rule {self.memory!r} is unknown; use one of "
-                f"{', '.join(get_args(MemoryRule))}"
+                f"{', '.join(get_args(MemoryRule))}",
+                field="memory",
+                code="Unknown",
             )
         if self.recompute not in RECOMPUTATIONS:
             raise InvalidWorkload(
                 f"recomputation {self.recompute!r} is unknown; use one of "
-                f"{', '.join(RECOMPUTATIONS)}"
+                f"{', '.join(RECOMPUTATIONS)}",
+                field="recompute",
+                code="Unknown",
             )
         if self.zero not in (0, 1):
-            raise InvalidWorkload(f"ZeRO stage {self.zero!r} is not supported; use 0 or 1")
+            raise InvalidWorkload(
+                f"ZeRO stage {self.zero!r} is not supported; use 0 or 1",
+                field="zero",
+                code="Unsupported",
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The workload as plain data, for files and answers."""
@@ -92,23 +104,31 @@ class Workload:
             InvalidWorkload: a key is missing, unknown or of the wrong type.
         """
         if not isinstance(data, Mapping):
-            raise InvalidWorkload(f"a workload is a JSON object, found {kind_of(data)}")
+            raise InvalidWorkload(
+                f"a workload is a JSON object, found {kind_of(data)}", code="Malformed"
+            )
         unknown = sorted(set(data) - set(Workload.__slots__))
         if unknown:
             raise InvalidWorkload(
                 f"the workload has the unknown key {unknown[0]!r}; allowed are "
-                f"{', '.join(Workload.__slots__)}"
+                f"{', '.join(Workload.__slots__)}",
+                field=unknown[0],
+                code="Unknown",
             )
         for key in ("global_batch", "sequence_length", "zero"):
             value = data.get(key, 0 if key == "zero" else None)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise InvalidWorkload(
-                    f"the workload's {key} is {value!r}; it must be a whole number"
+                    f"the workload's {key} is {value!r}; it must be a whole number",
+                    field=key,
+                    code="Malformed",
                 )
         if not isinstance(data.get("sequence_parallel", False), bool):
             raise InvalidWorkload(
                 f"the workload's sequence_parallel is {data['sequence_parallel']!r}; it must be "
-                f"true or false"
+                f"true or false",
+                field="sequence_parallel",
+                code="Malformed",
             )
         stated = data.get("model")
         if isinstance(stated, Mapping):
@@ -117,7 +137,9 @@ class Workload:
             model = find_model(stated)
         else:
             raise InvalidWorkload(
-                f"the workload's model is {stated!r}; it must be a name or the shape of a model"
+                f"the workload's model is {stated!r}; it must be a name or the shape of a model",
+                field="model",
+                code="Malformed",
             )
         return Workload(**{**data, "model": model})
 

@@ -86,13 +86,16 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> PlanDiff:
     """
     model = _model(one, "first")
     if _model(other, "second") != model:
-        raise InvalidPlan("the two plans train different models; compare plans of one model")
+        raise InvalidPlan(
+            "the two plans train different models; compare plans of one model", code="Mismatch"
+        )
     before, after = Plan.from_json(one), Plan.from_json(other)
     for name, plan in (("first", before), ("second", after)):
         layers = {sum(stage.layers for stage in row.stages) for row in plan.templates}
         if layers != {model.layers}:
             raise InvalidPlan(
-                f"the {name} plan holds {sorted(layers)} layers, {model.name} has {model.layers}"
+                f"the {name} plan holds {sorted(layers)} layers, {model.name} has {model.layers}",
+                code="Mismatch",
             )
     speeds = [data.get("throughput_samples_s") for data in (one, other)]
     known = [
@@ -113,7 +116,8 @@ def _model(data: Mapping[str, Any], which: str) -> ModelShape:
     if "workload" not in data:
         raise InvalidPlan(
             f"the {which} plan does not name its workload, so nobody knows how large its pieces "
-            f"are; `heddle plan --output json` writes it"
+            f"are; `heddle plan --output json` writes it",
+            code="Missing",
         )
     return Workload.from_json(data["workload"]).model
 

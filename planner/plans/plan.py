@@ -190,13 +190,17 @@ class Plan:
             if row.get("replicas") not in (None, template.replicas):
                 raise InvalidPlan(
                     f"a template has {row['replicas']} replicas and {template.replicas} "
-                    f"micro_batches; give one number for each replica"
+                    f"micro_batches; give one number for each replica",
+                    field="micro_batches",
+                    code="Contradiction",
                 )
         stated = data.get("digest") or plan.digest
         if stated != plan.digest:
             raise InvalidPlan(
                 f"the plan says digest {stated} but its content has {plan.digest}; it was "
-                f"changed by hand"
+                f"changed by hand",
+                field="digest",
+                code="Damaged",
             )
         return plan
 
@@ -300,5 +304,5 @@ def check(plan: Plan, workload: Workload, composition: Composition | None = None
     """
     found = faults(plan, workload, composition)
     if found:
-        raise InvalidPlan("the plan cannot run: " + "; ".join(found))
+        raise InvalidPlan("the plan cannot run: " + "; ".join(found), code="Unsupported")
     return plan

@@ -50,5 +50,5 @@ def read_plan(data: Mapping[str, Any], form: type[_Form]) -> _Form:
             wanted = _WANTED.get(first["type"], first["msg"].removeprefix("Input should be "))
             what = f"{key} is {reprlib.repr(first['input'])}, expected {wanted}"
         raise InvalidPlan(
-            f"this is not a plan: {what}; `heddle plan --output json` prints one"
+            f"this is not a plan: {what}; `heddle plan --output json` prints one", code="Unreadable"
         ) from None

@@ -86,7 +86,7 @@ class PolicyCard:
                 listed = ("types", "tp_degrees", "temperatures", "actions")
                 return PolicyCard(**data | {name: tuple(data[name]) for name in listed})
             wrong = f"was changed since it was written (its digest is {found}, it says {written})"
-        raise InvalidPolicy(f"policy card {where} {wrong}; {AGAIN}")
+        raise InvalidPolicy(f"policy card {where} {wrong}; {AGAIN}", code="Malformed")
 
     def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
         """Check that this policy was trained for such a question, of at most so many stages.

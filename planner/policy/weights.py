@@ -85,7 +85,8 @@ def require_files(folder: Path) -> None:
     if not all((folder / name).is_file() for name in (WEIGHTS, CARD)):
         raise NoPolicy(
             f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD}); name a folder that "
-            f"`heddle train-policy` wrote, or leave the policy out"
+            f"`heddle train-policy` wrote, or leave the policy out",
+            code="Missing",
         )
 
 
@@ -105,7 +106,9 @@ def load_policy(folder: Path) -> Policy:
         text = (folder / CARD).read_text(encoding="utf-8")
         content = (folder / WEIGHTS).read_bytes()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidPolicy(f"policy in {folder} cannot be read: {reason_of(error)}") from None
+        raise InvalidPolicy(
+            f"policy in {folder} cannot be read: {reason_of(error)}", code="Unreadable"
+        ) from None
     card = PolicyCard.from_text(text, str(folder / CARD))
     wrong, arrays = "", {}
     if card.features != card.schema.digest:
@@ -124,7 +127,7 @@ def load_policy(folder: Path) -> Policy:
         odd = min(name for name in wanted | found if wanted.get(name) != found.get(name))
         wrong = f"it has {odd} of shape {found.get(odd)}, its card wants {wanted.get(odd)}"
     if wrong:
-        raise InvalidPolicy(f"policy of {card.model} in {folder}: {wrong}; {AGAIN}")
+        raise InvalidPolicy(f"policy of {card.model} in {folder}: {wrong}; {AGAIN}", code="Damaged")
     return Policy(card, Network(arrays, card.uses_film))
 
 

@@ -79,7 +79,8 @@ class Profile:
             raise UnprofiledConfiguration(
                 f"the profile of {self.model} has no {kind} on {gpu_type} with TP {tp} and "
                 f"micro-batch {micro_batch}; it has TP {_listed(self.tp_degrees(gpu_type))} and "
-                f"micro-batch {_listed(self.micro_batches(gpu_type))}"
+                f"micro-batch {_listed(self.micro_batches(gpu_type))}",
+                code="Missing",
             )
         return cost
 
@@ -95,7 +96,8 @@ class Profile:
         if cost is None:
             raise UnprofiledConfiguration(
                 f"the profile of {self.model} has no MoE block on {gpu_type} with TP {tp}, "
-                f"micro-batch {micro_batch}, EP {ep} and ETP {etp}"
+                f"micro-batch {micro_batch}, EP {ep} and ETP {etp}",
+                code="Missing",
             )
         return cost
 
@@ -108,7 +110,8 @@ class Profile:
         if name not in self.types:
             raise UnprofiledConfiguration(
                 f"GPU type {name!r} has no profile for {self.model}; profiled are "
-                f"{', '.join(sorted(self.types))}: use one of them or add a profile file"
+                f"{', '.join(sorted(self.types))}: use one of them or add a profile file",
+                code="Unknown",
             )
         return self.types[name]
 
@@ -145,12 +148,14 @@ class Profile:
         if self.sequence_parallel != workload.sequence_parallel:
             raise UnprofiledConfiguration(
                 f"the profile of {self.model} is one {_with(self.sequence_parallel)} sequence "
-                f"parallelism, asked was one {_with(workload.sequence_parallel)} it"
+                f"parallelism, asked was one {_with(workload.sequence_parallel)} it",
+                code="Mismatch",
             )
         if held != asked:
             raise UnprofiledConfiguration(
                 f"the profile holds {held[0]} with sequence length {held[1]} in {held[2]}, asked "
-                f"was {asked[0]} with {asked[1]} in {asked[2]}; profiles match exactly only"
+                f"was {asked[0]} with {asked[1]} in {asked[2]}; profiles match exactly only",
+                code="Mismatch",
             )
 
     @cached_property
@@ -198,7 +203,8 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
     if not paths:
         raise UnprofiledConfiguration(
             f"there is no profile of model {model_name!r} in {folder}; a profile is a folder with "
-            f"one JSON file per GPU type and {LINKS_FILE}"
+            f"one JSON file per GPU type and {LINKS_FILE}",
+            code="Missing",
         )
     links = read_links_file(folder / LINKS_FILE)
     files = [read_type_file(path) for path in paths]
@@ -206,7 +212,8 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
     if stated != {(model_name, files[0].sequence_length, files[0].precision)}:
         raise UnprofiledConfiguration(
             f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
-            f"or precision; found {', '.join(map(str, sorted(stated)))}"
+            f"or precision; found {', '.join(map(str, sorted(stated)))}",
+            code="Contradiction",
         )
     types = {file.gpu_type.name: file.gpu_type for file in files}
     lacking = sorted(set(types) - set(links.inside_node))
@@ -214,7 +221,8 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         raise UnprofiledConfiguration(
             f"profile file {folder / LINKS_FILE} lacks the key inside_node.{lacking[0]}; "
             f"expected is "
-            "a link for each GPU type of the folder"
+            "a link for each GPU type of the folder",
+            code="Missing",
         )
     measured = all(file.origin == "measured" for file in files)
     return Profile(

@@ -125,7 +125,9 @@ def _read(path: Path, form: type[_File]) -> _File:
         json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         reason = reason_of(error)
-        raise UnprofiledConfiguration(f"profile file {path} cannot be read: {reason}") from None
+        raise UnprofiledConfiguration(
+            f"profile file {path} cannot be read: {reason}", code="Unreadable"
+        ) from None
     try:
         return form.model_validate_json(text)
     except ValidationError as error:
@@ -133,7 +135,9 @@ def _read(path: Path, form: type[_File]) -> _File:
         key = ".".join(str(part) for part in first["loc"]) or "the file"
         raise UnprofiledConfiguration(
             f"profile file {path} has a wrong value at {key}: found {_found(first)}, expected "
-            f"{_expected(first)}"
+            f"{_expected(first)}",
+            field=key,
+            code="Malformed",
         ) from None
 
 

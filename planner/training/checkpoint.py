@@ -45,6 +45,7 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
             f"there is no training to resume in {folder}: {CHECKPOINT}: {reason_of(error)}; "
             f"leave {FIELD} out",
             field="resume",
+            code="Missing",
         ) from None
     digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
     if digest != _digest(content):
@@ -52,6 +53,7 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
             f"the training in {folder} is damaged: {CHECKPOINT} has another digest; "
             f"leave {FIELD} out",
             field="resume",
+            code="Damaged",
         )
     kept = torch.load(BytesIO(content), weights_only=True)
     asked = asdict(settings)
@@ -59,13 +61,16 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
     if odd:
         raise InvalidPolicy(
             f"the training in {folder} has {odd[0]} {kept['settings'].get(odd[0])}, asked was "
-            f"{asked[odd[0]]}; resume it with the options it was begun with"
+            f"{asked[odd[0]]}; resume it with the options it was begun with",
+            field=odd[0],
+            code="Mismatch",
         )
     if kept["questions"] != questions:
         raise InvalidPolicy(
             f"the training in {folder} is for another model, other types or another profile; "
             f"leave {FIELD} out, or name another folder",
             field="resume",
+            code="Mismatch",
         )
     state: dict[str, Any] = kept["state"]
     return state

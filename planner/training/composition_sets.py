@@ -57,7 +57,8 @@ def read_composition_file(path: Path) -> tuple[ListedComposition, ...]:
         known = ", ".join(sorted(one.stem for one in COMMITTED.glob("*.txt")))
         raise InvalidComposition(
             f"compositions file {path} cannot be read: {reason_of(error)}{near}; give a file, "
-            f"or one of {known}"
+            f"or one of {known}",
+            code="Unreadable",
         ) from None
     return listed(text, str(path))
 
@@ -77,14 +78,19 @@ def listed(text: str, file: str) -> tuple[ListedComposition, ...]:
             one = _one(words)
             if one.name in found:
                 raise InvalidComposition(
-                    f"the name {one.name!r} appears twice; give each line a name=LABEL of its own"
+                    f"the name {one.name!r} appears twice; give each line a name=LABEL of its own",
+                    field="name",
+                    code="GivenTwice",
                 )
         except InvalidComposition as error:
-            raise InvalidComposition(f"{file}, line {number}: {error}") from None
+            raise InvalidComposition(
+                f"{file}, line {number}: {error}", field=error.field, code=error.code
+            ) from None
         found[one.name] = one
     if not found:
         raise InvalidComposition(
-            f"{file} holds no composition; write one a line, for example h100=8x4,a100-40=4x4"
+            f"{file} holds no composition; write one a line, for example h100=8x4,a100-40=4x4",
+            code="Missing",
         )
     return tuple(found.values())
 
@@ -92,22 +98,29 @@ def listed(text: str, file: str) -> tuple[ListedComposition, ...]:
 def _one(words: list[str]) -> ListedComposition:
     text, stated = words[0], {}
     if not Composition.from_text(text).nodes:
-        raise InvalidComposition(f"{text!r} has no node; write for example h100=8x4")
+        raise InvalidComposition(
+            f"{text!r} has no node; write for example h100=8x4", code="Malformed"
+        )
     for word in words[1:]:
         key, equals, value = word.partition("=")
         if key not in _KEYS or not equals or not value or key in stated:
             raise InvalidComposition(
                 f"{word!r} is not one of {', '.join(f'{k}=...' for k in _KEYS)}, each at most "
-                f"once; a composition itself has no spaces"
+                f"once; a composition itself has no spaces",
+                code="Unknown",
             )
         stated[key] = value
     batch, origin = stated.get("batch"), stated.get("origin", "")
     if batch is not None and (not batch.isdecimal() or not 1 <= int(batch) <= MOST_SAMPLES):
         raise InvalidComposition(
-            f"batch={batch} is no number of samples; give 1 to {MOST_SAMPLES:,}"
+            f"batch={batch} is no number of samples; give 1 to {MOST_SAMPLES:,}",
+            field="batch",
+            code="Malformed",
         )
     if origin and origin not in ORIGINS:
-        raise InvalidComposition(f"origin={origin} is none of {', '.join(ORIGINS)}")
+        raise InvalidComposition(
+            f"origin={origin} is none of {', '.join(ORIGINS)}", field="origin", code="Unknown"
+        )
     size = None if batch is None else int(batch)
     return ListedComposition(stated.get("name", text), text, size, origin)
 

@@ -115,7 +115,8 @@ def training_compositions(
             raise InvalidComposition(
                 f"there are no {asked.num} different training compositions of {asked.gpus[0]} to "
                 f"{asked.gpus[1]} GPUs of {', '.join(types)}, but {len(found)} at least; ask for "
-                f"fewer, or for a wider range"
+                f"fewer, or for a wider range",
+                code="OutOfRange",
             )
     return tuple(found.values())
 

@@ -35,7 +35,8 @@ async def run_pod(
         except OSError as error:
             raise WorkerError(
                 f"the agent cannot listen on {settings.host}:{port}: {error.strerror}; "
-                "--host is an address of this machine, --port a free one or 0"
+                "--host is an address of this machine, --port a free one or 0",
+                code="Unwritable",
             ) from None
         sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")
         sys.stdout.flush()

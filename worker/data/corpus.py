@@ -63,7 +63,8 @@ class IndexedCorpus:
             if stored_bytes != stated_bytes:
                 raise InvalidDataset(
                     f"dataset {self.prefix!r} is damaged: its {suffix} has {stored_bytes} bytes, "
-                    f"its .idx states {stated_bytes}; prepare it again"
+                    f"its .idx states {stated_bytes}; prepare it again",
+                    code="Damaged",
                 )
             if not stored_bytes:  # an empty map is an error of the system
                 return np.zeros(0, dtype=dtype)
@@ -95,14 +96,16 @@ def open_pair(prefix: str, spec: DataSpec, vocab: int | None) -> IndexedCorpus:
     if spec.tokenizer is not None and corpus.notes and noted != digest_of(Path(spec.tokenizer)):
         raise InvalidDataset(
             f"dataset {prefix!r} was prepared with another tokenizer than {spec.tokenizer!r}; "
-            "name its tokenizer, or prepare it again"
+            "name its tokenizer, or prepare it again",
+            code="Mismatch",
         )
     tokens = corpus.notes.get("vocab")
     if vocab is not None and isinstance(tokens, int) and tokens > vocab:
         raise InvalidDataset(
             f"dataset {prefix!r} was prepared with a tokenizer of {tokens:,} tokens, "
             f"the model's vocabulary has {vocab:,}; "
-            "prepare the data with the model's tokenizer"
+            "prepare the data with the model's tokenizer",
+            code="Mismatch",
         )
     return corpus
 

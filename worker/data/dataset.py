@@ -126,7 +126,8 @@ class Dataset:
             raise InvalidDataset(
                 f"sample {sample_id} of dataset {corpus.prefix!r} has token {found}, "
                 f"the model's vocabulary ends at {self._vocab - 1}; "
-                "prepare the data with the model's tokenizer"
+                "prepare the data with the model's tokenizer",
+                code="Mismatch",
             )
         labels = tokens[1:]
         learnt = self._learnt(place)
@@ -203,7 +204,8 @@ class Dataset:
             raise InvalidDataset(
                 f"dataset {prefix!r} has {counted(stop - first, 'token')}{where}, one sample of "
                 f"sequence length {self.sequence_length} needs {self.sequence_length + 1}; "
-                f"give more text{'' if whole else ', another split'} or a shorter sequence"
+                f"give more text{'' if whole else ', another split'} or a shorter sequence",
+                code="OutOfRange",
             )
         return _Stream(corpus, first, samples)
 

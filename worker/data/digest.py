@@ -31,7 +31,8 @@ def data_digest(data: DataSpec) -> str:
             _add(found, Path(f"{corpus.path}.bin"), END_BYTES)
     except OSError as error:
         raise InvalidDataset(
-            f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}"
+            f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}",
+            code="Unreadable",
         ) from None
     return found.hexdigest()
 

@@ -76,7 +76,8 @@ def read_index(prefix: str) -> Index:
     if size < expected:
         raise InvalidDataset(
             f"dataset {prefix!r} has an .idx of {size} bytes, "
-            f"its header states {expected}; it was cut off, prepare it again"
+            f"its header states {expected}; it was cut off, prepare it again",
+            code="Damaged",
         )
     sizes = _array(path, "<i4", HEADER.size, sequences)
     pointers = _array(path, "<i8", HEADER.size + 4 * sequences, sequences)
@@ -108,7 +109,8 @@ def unreadable(prefix: str, error: OSError) -> InvalidDataset:
     """The sentence about a file of a pair that cannot be read."""
     return InvalidDataset(
         f"dataset {prefix!r} cannot be read: {error.filename} "
-        f"{(error.strerror or '').lower()}; `heddle data prepare` makes a .bin/.idx pair"
+        f"{(error.strerror or '').lower()}; `heddle data prepare` makes a .bin/.idx pair",
+        code="Unreadable",
     )
 
 
@@ -117,13 +119,15 @@ def _read_header(prefix: str, head: bytes) -> tuple[np.dtype[np.generic], int, i
     if len(head) < HEADER.size or not head.startswith(MAGIC):
         raise InvalidDataset(
             f"dataset {prefix!r} has an .idx that is not a Megatron index; "
-            "`heddle data prepare` makes one"
+            "`heddle data prepare` makes one",
+            code="Unreadable",
         )
     _, version, code, sequences, bounds = HEADER.unpack(head)
     if version != VERSION or code not in DTYPES:
         raise InvalidDataset(
             f"dataset {prefix!r} has index version {version} and token type {code}; "
-            f"supported are version {VERSION} and the integer types {', '.join(map(str, DTYPES))}"
+            f"supported are version {VERSION} and the integer types {', '.join(map(str, DTYPES))}",
+            code="Unsupported",
         )
     return np.dtype(DTYPES[code]).newbyteorder("<"), sequences, bounds
 
@@ -147,12 +151,14 @@ def _check_sequences(
         if lengths.min() < 0:
             raise InvalidDataset(
                 f"dataset {prefix!r} is damaged: its .idx states a document of less than no "
-                "tokens; prepare it again"
+                "tokens; prepare it again",
+                code="Damaged",
             )
         starts = np.cumsum(lengths) - lengths + end
         if not np.array_equal(pointers[first : first + len(block)], starts):
             raise InvalidDataset(
-                f"dataset {prefix!r} does not keep its documents in one run; prepare it again"
+                f"dataset {prefix!r} does not keep its documents in one run; prepare it again",
+                code="Unsupported",
             )
         end += int(lengths.sum())
     return end
@@ -174,7 +180,8 @@ def _document_starts(
     if not len(found) or found[0] or found[-1] != len(pointers) or (np.diff(found) < 0).any():
         raise InvalidDataset(
             f"dataset {prefix!r} is damaged: the documents in its .idx do not hold each of its "
-            f"{len(pointers)} sequences once; prepare it again"
+            f"{len(pointers)} sequences once; prepare it again",
+            code="Damaged",
         )
     return np.append(pointers, np.int64(end)).astype(np.int64)[found[:-1]]
 

@@ -72,7 +72,8 @@ def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> 
         if notes and how.digest != digest:
             raise InvalidDataset(
                 f"dataset {prefix!r} was prepared with another tokenizer than {str(tokenizer)!r}; "
-                "name its tokenizer"
+                "name its tokenizer",
+                code="Mismatch",
             )
         decode = how.decode
     elif notes and digest is None:

@@ -209,7 +209,9 @@ def training(
         WorkerError: the model is of the user's own.
     """
     if model.own is not None:
-        raise WorkerError(f"the reference computes no model of your own, such as {model.name}")
+        raise WorkerError(
+            f"the reference computes no model of your own, such as {model.name}", code="Unsupported"
+        )
     dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     weights = {
         tensor.name: initial_rows(

@@ -28,9 +28,10 @@ def describe(entry_point: str) -> dict[str, Any]:
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise InvalidWorkload(
             f"entry point {entry_point} gave no model ({type(error).__name__}); it must print "
-            f"nothing and return within {LIMIT_S:g} s"
+            f"nothing and return within {LIMIT_S:g} s",
+            code="Failed",
         ) from None
     if not found:
         said = done.stderr.strip().splitlines() or ["it ended without a word"]
-        raise InvalidWorkload(said[-1])
+        raise InvalidWorkload(said[-1], code="Failed")
     return found

@@ -56,21 +56,25 @@ def own_model(entry_point: str) -> OwnModel:
     module, _, function = entry_point.partition(":")
     if not (module and function):
         raise InvalidWorkload(
-            f"entry point {entry_point!r} is not module:function; write for example mixer:model"
+            f"entry point {entry_point!r} is not module:function; write for example mixer:model",
+            field="entry_point",
+            code="Malformed",
         )
     try:
         found = getattr(importlib.import_module(module), function)()
     except Exception as error:  # it is the user's code
         raise InvalidWorkload(
             f"entry point {entry_point} failed with {type(error).__name__}: {error}; it must be "
-            "module:function, on PYTHONPATH, and return a worker.model.own.OwnModel"
+            "module:function, on PYTHONPATH, and return a worker.model.own.OwnModel",
+            code="Failed",
         ) from None
     if not isinstance(found, OwnModel) or not all(
         set(part) == set(PARTS) for part in (found.layers, found.tensors)
     ):
         raise InvalidWorkload(
             f"entry point {entry_point} must return a worker.model.own.OwnModel with layers and "
-            f"tensors of {', '.join(PARTS)}, found {type(found).__name__}"
+            f"tensors of {', '.join(PARTS)}, found {type(found).__name__}",
+            code="Malformed",
         )
     return found
 
@@ -100,7 +104,8 @@ def class_of(model: ModelShape, index: int) -> type[Layer]:
     if replace(shape_of(model.own.entry_point), name=model.name) != model:
         raise InvalidWorkload(
             f"entry point {model.own.entry_point} gives another model here than the job says; "
-            "bring its code to the job's on all nodes"
+            "bring its code to the job's on all nodes",
+            code="Mismatch",
         )
     return own_model(model.own.entry_point).layers[model.kind(index)]
 

@@ -48,7 +48,8 @@ def write_layers(
         if old.origin == "measured" and stated != asked:
             raise UnprofiledConfiguration(
                 f"profile file {path} holds {stated}, measured was {asked}; name another folder "
-                "with --output-folder"
+                "with --output-folder",
+                code="Mismatch",
             )
         if old.origin == "measured":
             kept = rows_of(old)
@@ -127,7 +128,8 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         raise WorkerError(
             f"profiles cannot be written to {folder}: {error.strerror}; name another folder with "
-            f"--output-folder"
+            f"--output-folder",
+            code="Unwritable",
         ) from None
 
 
@@ -140,5 +142,6 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     except OSError as error:
         raise WorkerError(
             f"profile file {path} cannot be written: {error.strerror}; name another folder with "
-            f"--output-folder"
+            f"--output-folder",
+            code="Unwritable",
         ) from None

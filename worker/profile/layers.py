@@ -38,7 +38,7 @@ def check_model(model: ModelShape) -> None:
     """
     reason = why_untrainable(model, sequence_length=1)
     if reason is not None:
-        raise InvalidWorkload(f"{reason}; its modelled profile is there")
+        raise InvalidWorkload(f"{reason}; its modelled profile is there", code="Unsupported")
 
 
 def measure_layer(

@@ -221,7 +221,8 @@ def _whole_folder(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise WorkerError(
             f"the profile cannot be kept in {folder.parent}: {error.strerror}; set XDG_CACHE_HOME "
-            "to a folder that can be written"
+            "to a folder that can be written",
+            code="Unwritable",
         ) from None
 
 

@@ -90,8 +90,11 @@ def parts_in(folder: Path) -> WeightParts:
         if (found / INDEX).is_file():
             return WeightParts(found)
     if not folder.is_dir():
-        raise InvalidWeights(f"there is no folder {folder}; give the output folder of a job")
+        raise InvalidWeights(
+            f"there is no folder {folder}; give the output folder of a job", code="Missing"
+        )
     raise InvalidWeights(
         f"{folder} holds neither weights (config.json) nor parts of weights ({INDEX}); give the "
-        "output folder of a job whose steps are all trained"
+        "output folder of a job whose steps are all trained",
+        code="Missing",
     )

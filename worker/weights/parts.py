@@ -49,7 +49,8 @@ class WeightParts:
         except (OSError, ValueError, KeyError, TypeError, RecursionError, HeddleError) as error:
             raise InvalidWeights(
                 f"index of weights {path} cannot be read ({reason_of(error)}); give the "
-                "output folder of a job whose steps are all trained"
+                "output folder of a job whose steps are all trained",
+                code="Unreadable",
             ) from None
         self.origin = Path(origin) if origin else None
         self._files = OpenFiles(folder)
@@ -81,7 +82,8 @@ class WeightParts:
             raise InvalidWeights(
                 f"{self.folder} lacks {counted(len(missing), 'file')} of {len(self._about)} that "
                 f"{INDEX} lists, the first is {missing[0]}; bring the parts of all nodes together "
-                "in one folder"
+                "in one folder",
+                code="Missing",
             )
         for name, about in self._about.items():
             with (self.folder / name).open("rb") as opened:
@@ -89,7 +91,8 @@ class WeightParts:
             if found != about["sha256"]:
                 raise InvalidWeights(
                     f"{self.folder / name} has SHA-256 {found[:12]}..., {INDEX} says "
-                    f"{about['sha256'][:12]}...; copy it again"
+                    f"{about['sha256'][:12]}...; copy it again",
+                    code="Damaged",
                 )
             if not go_on():
                 return

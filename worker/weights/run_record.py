@@ -64,7 +64,8 @@ class RunRecord:
             )
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise InvalidOutput(
-                f"{path} is not the record of a run; remove it if no run uses the folder"
+                f"{path} is not the record of a run; remove it if no run uses the folder",
+                code="Malformed",
             ) from None
 
 

@@ -41,12 +41,13 @@ def given_plan(file: Path, workload: Workload, nodes: Composition, is_measured: 
         _check_workload(data, workload)
         plan = Plan.from_json(data)
     except HeddleError as error:
-        raise InvalidJob(f"--plan {file}: {error}") from None
+        raise InvalidJob(f"--plan {file}: {error}", field=error.field, code=error.code) from None
     if plan.gpus > nodes.gpus:
         raise InvalidJob(
             f"--plan {file}: the plan uses {counted(plan.gpus, 'GPU')}, and "
             f"{counted(nodes.gpus, 'rank')} {'is' if nodes.gpus == 1 else 'are'} there; say "
-            f"--ranks {plan.gpus}, or give a smaller plan"
+            f"--ranks {plan.gpus}, or give a smaller plan",
+            code="OutOfRange",
         )
     if is_measured:
         plan = _laid(plan, nodes)
@@ -54,11 +55,14 @@ def given_plan(file: Path, workload: Workload, nodes: Composition, is_measured: 
         if tp > 1:
             raise InvalidJob(
                 f"--plan {file}: a stage has TP {tp}, and this machine is measured for TP 1; give "
-                "a plan of TP 1, or emulated nodes with --nodes"
+                "a plan of TP 1, or emulated nodes with --nodes",
+                code="Unsupported",
             )
     wrong = faults(plan, workload, nodes)
     if wrong:
-        raise InvalidJob(f"--plan {file}: the plan cannot run: {'; '.join(wrong)}")
+        raise InvalidJob(
+            f"--plan {file}: the plan cannot run: {'; '.join(wrong)}", code="Unsupported"
+        )
     return plan
 
 
@@ -69,12 +73,14 @@ def _check_workload(data: Mapping[str, Any], workload: Workload) -> None:
     if _shape(stated.model) != _shape(workload.model):
         raise InvalidJob(
             f"the plan is for model {stated.model.name!r}, the job trains "
-            f"{workload.model.name!r}; give a plan of that model"
+            f"{workload.model.name!r}; give a plan of that model",
+            code="Mismatch",
         )
     if stated.global_batch != workload.global_batch:
         raise InvalidJob(
             f"the plan is for a global batch of {stated.global_batch}, the job has "
-            f"{workload.global_batch}; give a plan with `--batch {workload.global_batch}`"
+            f"{workload.global_batch}; give a plan with `--batch {workload.global_batch}`",
+            code="Mismatch",
         )
 
 

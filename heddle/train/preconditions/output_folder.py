@@ -141,7 +141,7 @@ class OutputFolder:
         try:
             use = _judged(folder, self._file, is_fresh, saved, fcntl.LOCK_EX)
             if use.refusal:
-                raise InvalidJob(use.refusal)
+                raise InvalidJob(use.refusal, code="Taken")
             _remove(use.removable, folder)
         except BaseException:
             self._file.close()
@@ -179,7 +179,7 @@ def _judged(folder: Path, file: TextIO, is_fresh: bool, saved: str, kind: int) -
     try:
         record = RunRecord.of_text(file.read(), folder / RECORD)
     except HeddleError as error:
-        raise InvalidJob(str(error)) from None
+        raise InvalidJob(str(error), code="Taken") from None
     if is_locked:
         who = "another process"
         if record is not None:
@@ -194,7 +194,8 @@ def _opened(path: Path, *, writes: bool) -> TextIO:
     except OSError as error:
         raise InvalidJob(
             f"the output folder cannot be used: {path} cannot be opened "
-            f"({(error.strerror or str(error)).lower()}); {ANOTHER}"
+            f"({(error.strerror or str(error)).lower()}); {ANOTHER}",
+            code="Unwritable",
         ) from None
 
 

@@ -98,7 +98,8 @@ def write_part(
             if len(found.tokens) > MAX_DOCUMENT_TOKENS:
                 raise InvalidDataset(
                     f"a document of {unit.files[0]!r} has {len(found.tokens):,} tokens, at most "
-                    f"{MAX_DOCUMENT_TOKENS:,} are possible; cut it"
+                    f"{MAX_DOCUMENT_TOKENS:,} are possible; cut it",
+                    code="OutOfRange",
                 )
             bin_file.write(found.tokens.astype(dtype).tobytes())
             if masked:

@@ -154,7 +154,8 @@ def prepare(
             why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
             raise InvalidDataset(
                 f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
-                f"folders of {', '.join(suffixes)} files"
+                f"folders of {', '.join(suffixes)} files",
+                code="Missing",
             )
         _join(output, folder, names or list(parts), how, keys)
     except OSError as error:
@@ -225,7 +226,8 @@ def _read_all(
         except BrokenProcessPool:
             raise InvalidDataset(
                 "a process that read the input was killed, mostly for want of memory; run the "
-                "command again, with fewer --processes: it goes on where it was"
+                "command again, with fewer --processes: it goes on where it was",
+                code="Failed",
             ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -315,5 +317,6 @@ def _make_folder(folder: Path) -> None:
 def _unwritable(path: object, error: OSError) -> InvalidDataset:
     return InvalidDataset(
         f"cannot write {str(path)!r}: {(error.strerror or str(error)).lower()}; "
-        "choose another output"
+        "choose another output",
+        code="Unwritable",
     )

@@ -50,7 +50,8 @@ def documents(unit: Unit, keys: Keys) -> Iterator[Document | None]:
         if keys.prompt is not None:
             raise InvalidDataset(
                 f"input {unit.files[0]!r} is plain text, which has no prompts; give .jsonl or "
-                ".parquet files, or no --prompt-key"
+                ".parquet files, or no --prompt-key",
+                code="Unsupported",
             )
         yield from (_read_text(Path(file)) for file in unit.files)
     elif unit.kind == "lines":
@@ -76,7 +77,8 @@ def _lines(unit: Unit, keys: Keys) -> Iterator[Document]:
         file = Path(path).open("rb")  # noqa: SIM115 # closed below
     except OSError as error:
         raise InvalidDataset(
-            f"input {path!r} cannot be read: {(error.strerror or '').lower()}; leave it out"
+            f"input {path!r} cannot be read: {(error.strerror or '').lower()}; leave it out",
+            code="Unreadable",
         ) from None
     with file:
         if unit.start:
@@ -98,10 +100,13 @@ def _object(line: bytes, path: str, start: int) -> Mapping[str, Any]:
     else:
         why = ""
     if why:
-        raise InvalidDataset(f"{_where(path, start)} {why}; correct it or leave it out")
+        raise InvalidDataset(
+            f"{_where(path, start)} {why}; correct it or leave it out", code="Malformed"
+        )
     if not isinstance(found, dict):
         raise InvalidDataset(
-            f"{_where(path, start)} holds {kind_of(found)}; each line is one object"
+            f"{_where(path, start)} holds {kind_of(found)}; each line is one object",
+            code="Malformed",
         )
     return found
 
@@ -113,7 +118,9 @@ def _rows(unit: Unit, keys: Keys) -> Iterator[Document]:
     for key in keys.wanted:
         if key not in names:
             raise InvalidDataset(
-                f"input {path!r} has no column {key!r}; its columns are {', '.join(names)}"
+                f"input {path!r} has no column {key!r}; its columns are {', '.join(names)}",
+                field=key,
+                code="Unknown",
             )
     groups = list(range(unit.start, unit.stop))
     for batch in table.iter_batches(1024, row_groups=groups, columns=list(keys.wanted)):
@@ -126,13 +133,17 @@ def _document(record: Mapping[str, Any], keys: Keys, path: str, start: int | Non
         if key not in record:
             raise InvalidDataset(
                 f"{_where(path, start)} has no key {key!r}; its keys are {', '.join(record)}; "
-                "name the one to read with --text-key, or --prompt-key and --completion-key"
+                "name the one to read with --text-key, or --prompt-key and --completion-key",
+                field=key,
+                code="Unknown",
             )
         value = record[key]
         if not isinstance(value, str):
             raise InvalidDataset(
                 f"{_where(path, start)} has {kind_of(value)} as {key!r}, not text; "
-                "write the text itself there"
+                "write the text itself there",
+                field=key,
+                code="Malformed",
             )
         texts.append(value.encode(errors="replace"))  # JSON can hold half of a surrogate pair
     return Document(*texts)

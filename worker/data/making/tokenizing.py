@@ -114,7 +114,9 @@ def digest_of(tokenizer: Path) -> str:
 def _of_bytes(end: str | None) -> Tokenization:
     if end not in (None, NO_END):
         raise InvalidDataset(
-            f"bytes have no token {end!r}; give a --tokenizer, or --eod {NO_END} or none at all"
+            f"bytes have no token {end!r}; give a --tokenizer, or --eod {NO_END} or none at all",
+            field="eod",
+            code="Missing",
         )
     return Tokenization(
         lambda text, _: np.frombuffer(text, dtype=np.uint8),
@@ -134,7 +136,8 @@ def _load(path: Path) -> tuple[Any, bytes]:
     except Exception as error:  # the library raises plain Exception for all of its errors
         raise InvalidDataset(
             f"tokenizer {str(path)!r} cannot be read: {error}; "
-            "give a tokenizer.json of the tokenizers library"
+            "give a tokenizer.json of the tokenizers library",
+            code="Unreadable",
         ) from None
 
 
@@ -147,7 +150,8 @@ def _end_of(path: Path, tokenizer: Any, end: str | None) -> int:
     what = f"has no token {named!r}" if named else "does not say which token ends a document"
     raise InvalidDataset(
         f"tokenizer {str(path)!r} {what}; name one of its tokens with `heddle data prepare "
-        f"--eod`, or end documents without one by `--eod {NO_END}`"
+        f"--eod`, or end documents without one by `--eod {NO_END}`",
+        code="Missing",
     )
 
 
@@ -169,7 +173,8 @@ def _content(tokenizer: Path) -> bytes:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise InvalidDataset(
             f"tokenizer {str(tokenizer)!r} cannot be read: {reason}; name a tokenizer.json of the "
-            "tokenizers library, or a folder with one"
+            "tokenizers library, or a folder with one",
+            code="Unreadable",
         ) from None
 
 
@@ -187,5 +192,6 @@ def _tokens(tokenizer: Path) -> Iterator[tuple[str, int]]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidDataset(
             f"tokenizer {str(tokenizer)!r} is not a tokenizer.json of the tokenizers library: "
-            f"{type(error).__name__} at {error}; name another file"
+            f"{type(error).__name__} at {error}; name another file",
+            code="Unreadable",
         ) from None

@@ -67,13 +67,14 @@ def open_parquet(path: str) -> Any:
         from pyarrow.parquet import ParquetFile
     except ModuleNotFoundError:
         raise InvalidDataset(
-            f"input {path!r} is Parquet, which needs pyarrow; install heddle[data]"
+            f"input {path!r} is Parquet, which needs pyarrow; install heddle[data]", code="Missing"
         ) from None
     try:
         return ParquetFile(path)
     except (ArrowException, OSError) as error:
         raise InvalidDataset(
-            f"input {path!r} cannot be read as Parquet: {str(error).splitlines()[0]}"
+            f"input {path!r} cannot be read as Parquet: {str(error).splitlines()[0]}",
+            code="Unreadable",
         ) from None
 
 
@@ -102,11 +103,14 @@ def _units(inputs: Sequence[Path]) -> Iterator[Unit]:
 
 def _check(given: Path) -> None:
     if not given.exists():
-        raise InvalidDataset(f"input {str(given)!r} does not exist; name files or folders")
+        raise InvalidDataset(
+            f"input {str(given)!r} does not exist; name files or folders", code="Missing"
+        )
     if given.suffix.lower() == ".json" and not given.is_dir():
         raise InvalidDataset(
             f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
-            "write one object a line into a .jsonl file"
+            "write one object a line into a .jsonl file",
+            code="Unsupported",
         )
 
 

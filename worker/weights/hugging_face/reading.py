@@ -156,7 +156,7 @@ class WeightsFolder:
             return _read_index(index)
         if (self._folder / SINGLE).is_file():
             return dict.fromkeys(self._files.file(SINGLE).keys(), SINGLE)
-        raise InvalidWeights(_why_none(self._folder))
+        raise InvalidWeights(_why_none(self._folder), code="Missing")
 
     def _part(self, tensor: StoredTensor) -> Any:
         """A tensor of a file, of which no number is read.
@@ -169,7 +169,8 @@ class WeightsFolder:
         if key not in opened.keys():  # noqa: SIM118, it is no mapping
             raise InvalidWeights(
                 f"weights file {self._folder / file} lacks {key!r}, which {INDEX} says it holds; "
-                "copy the folder again"
+                "copy the folder again",
+                code="Damaged",
             )
         return opened.get_slice(key)
 
@@ -199,7 +200,7 @@ def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFold
     """
     found = WeightsFolder(folder, model, family)
     if found.fault is not None:
-        raise InvalidWeights(found.fault)
+        raise InvalidWeights(found.fault, code="Damaged")
     return found
 
 
@@ -227,13 +228,15 @@ def _read_index(path: Path) -> Mapping[str, str]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidWeights(
             f"weights index {path} cannot be read ({reason_of(error)}); it must be JSON with "
-            "a weight_map, so copy the folder again"
+            "a weight_map, so copy the folder again",
+            code="Unreadable",
         ) from None
     for file in files.values():
         if Path(file).name != file or not file.endswith(".safetensors"):
             raise InvalidWeights(
                 f"weights index {path} names the file {file!r}; only safetensors files of the same "
-                "folder are read"
+                "folder are read",
+                code="Malformed",
             )
     return files
 

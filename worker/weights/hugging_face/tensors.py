@@ -57,7 +57,8 @@ def family_of(config: Mapping[str, Any]) -> Family:
         near = did_you_mean(str(kind), FAMILIES)
         raise InvalidWeights(
             f"weights of model_type {kind!r} are not known{near}; those of "
-            f"{', '.join(FAMILIES)} can be read and written"
+            f"{', '.join(FAMILIES)} can be read and written",
+            code="Unknown",
         )
     return FAMILIES[kind]
 
@@ -79,7 +80,8 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
     if left:
         raise InvalidWeights(
             f"model {model.name!r} has the tensor {left[0]!r}, for which files of "
-            f"{family.architecture} have no name; give the config.json of another family"
+            f"{family.architecture} have no name; give the config.json of another family",
+            code="Unsupported",
         )
     return found
 
