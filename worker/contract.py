@@ -11,8 +11,6 @@ HTTP + JSON between the operator and the agent of each worker pod.
                         of steps and evaluations before step K out.
     PUT /v1/halt        a `Halt`: a peer of this epoch is lost and cannot say so; its ranks leave
                         their world at once and stand `halted`.  Idempotent.  401 wrong token.
-    PUT /v1/finish      train no further step: all ranks stop at the same boundary and write the
-                        final weights.  Idempotent; once all agents were told.  401 wrong token.
     PUT /v1/checkpoints a `Look`: tell in the report which checkpoints the job can go on from.
                         Idempotent.  401 wrong token.
     PUT /v1/save        save at the next boundary, once all agents were told.  401 wrong token.
@@ -58,6 +56,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from worker.checkpoint_records import SAVES_KEPT as SAVES_KEPT
+from worker.checkpoint_records import SAVES_MOST as SAVES_MOST
 from worker.checkpoint_records import FoundCheckpoints as FoundCheckpoints
 from worker.checkpoint_records import Look as Look
 from worker.checkpoint_records import Restore as Restore

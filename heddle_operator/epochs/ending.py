@@ -31,8 +31,8 @@ IN_PARTS = (
 def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
     """The end of a job whose ranks write the final weights; None if one of them does not.
 
-    Its last step is trained, it was told to finish, or it has diverged: then it fails, and the
-    weights before that step are kept.
+    Its last step is trained, or it has diverged: then it fails, and the weights before that step
+    are kept.
 
     Args:
         view: the look that is decided on.
@@ -63,7 +63,7 @@ def end_well(view: View, spec: JobSpec, live: EpochRecord) -> Decision | None:
         kept = f"the weights after step {diverged.step} are in {folder}{_how_kept(observed)}"
         return fail(live, "Diverged", f"{diverged.error}; {kept}", actions)
     if set(phases) == {"done"}:
-        words = _what_is_trained(spec.steps, live, observed) + _how_kept(observed)
+        words = TRAINED + _how_kept(observed)
         actions.append(
             CloseEpoch(
                 epoch=live.epoch, outcome="complete", message="" if words == TRAINED else words
@@ -98,14 +98,6 @@ def _how_kept(observed: Observed) -> str:
     if any(rank.kept_as == "parts" for report in reports for rank in report.ranks):
         return f"; {IN_PARTS}"
     return ""
-
-
-def _what_is_trained(steps: int, live: EpochRecord, observed: Observed) -> str:
-    words = (seen.newest_word for seen in observed.ranked(live))
-    trained = max((word.step for word in words if word is not None), default=steps)
-    return (
-        TRAINED if trained >= steps else f"the training was ended after step {trained} of {steps}"
-    )
 
 
 def output_failure(observed: Observed) -> str:

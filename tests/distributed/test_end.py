@@ -144,24 +144,6 @@ def test_a_rank_that_saves_hears_directives_and_hands_its_state_on(
     check_weights(disk / "weights")
 
 
-def test_ranks_that_are_told_to_finish_stop_at_one_boundary_and_write_their_weights(
-    pods: Pods, corpus: Path, tmp_path: Path
-) -> None:
-    """Runs after all that train: the agent tells ranks to come as well."""
-    pod, slots = pods.pods["a"], (6, 7)
-    training = spec(corpus, tmp_path / "weights", steps=100_000)
-    directive = pods.directive(9, plan(6), training, "a", reason="start")
-    pods.send(directive)
-    pod.wait(lambda r: [x.pending_epoch for x in r.ranks if x.slot in slots] == [9, 9])
-    pods.send(directive.model_copy(update={"phase": "switch"}))
-    pod.wait(lambda r: any(step.epoch == 9 for step in r.steps))
-    assert pod.request("PUT", "/v1/finish")[0] == 200
-    report = pod.wait(lambda r: phases(r, slots) == ["done", "done"])
-    (step,) = {rank.step for rank in report.ranks if rank.slot in slots}
-    assert 1 <= step < 100_000
-    check_weights(tmp_path / "weights")
-
-
 def test_the_pod_ends_well(pods: Pods) -> None:
     """Runs last: all that trained in the newest epoch is done."""
     assert pods.pods["a"].request("PUT", "/v1/end")[0] == 200

@@ -104,7 +104,6 @@ class Agent:
         self._changed = asyncio.Condition()
         self._forked: set[tuple[int, int]] = set()  # (epoch, slot): a crash loop helps nobody
         self._checked_folders: set[tuple[str, str]] = set()  # (use, folder)
-        self._told_to_finish = False
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s, settings.emulate)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
@@ -179,8 +178,6 @@ class Agent:
     def forked(self, process: Process) -> None:
         """A process runs: a rank hears the newest directive."""
         self._send_directive(process)
-        if self._told_to_finish and process.slot is not None:
-            process.tell(messages.Finish())
         self.changed()
 
     def _fork_server_lost(self) -> bool:
@@ -301,11 +298,6 @@ class Agent:
             return halt
         self.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
         return None
-
-    def finish(self) -> None:
-        """Tell the ranks, also those to come, to end the training at the next boundary."""
-        self._told_to_finish = True
-        self.tell(messages.Finish())
 
     def tell(self, message: messages.ToProcess) -> None:
         """Tell all ranks that run."""

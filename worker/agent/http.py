@@ -62,10 +62,6 @@ class _Routes:
         self._agent.end()
         return _accepted(None)
 
-    async def put_finish(self, _: web.Request) -> web.Response:
-        self._agent.finish()
-        return _accepted(None)
-
     async def put_save(self, _: web.Request) -> web.Response:
         self._agent.tell(Save())
         return _accepted(None)
@@ -108,7 +104,6 @@ def application(agent: Agent) -> web.Application:
             web.put("/v1/directive", routes.put_directive),
             web.put("/v1/halt", routes.put_halt),
             web.put("/v1/end", routes.put_end),
-            web.put("/v1/finish", routes.put_finish),
             web.put("/v1/save", routes.put_save),
             web.put("/v1/suspend", routes.put_suspend),
             web.put("/v1/checkpoints", routes.put_checkpoints),

@@ -105,12 +105,6 @@ class HaltNow(Message):
     reason: str
 
 
-class Finish(Message):
-    """End the training at the next boundary."""
-
-    type: Literal["finish"] = "finish"
-
-
 class Save(Message):
     """Save at the next boundary."""
 
@@ -169,7 +163,7 @@ class Alive(Message):
 
 
 FromProcess = Beat | Reported | Stepped | Evaluated | Switched | Saved | StoreListens | Failed
-ToProcess = Follow | HaltNow | Finish | Save | Suspend
+ToProcess = Follow | HaltNow | Save | Suspend
 FromForkServer = Warm | Forked | ForkRefused | Exited | Alive
 _BY_TYPE = Field(discriminator="type")
 FROM_PROCESS: TypeAdapter[FromProcess] = TypeAdapter(Annotated[FromProcess, _BY_TYPE])

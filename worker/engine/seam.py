@@ -17,9 +17,8 @@ from worker.control.activity import Activity
 from worker.training_settings import LossScale
 from worker.world.world import World
 
-# In the place of an epoch: ready to end the training at the next boundary, to save and stop there,
-# to save there and train on.
-FINISH, SUSPEND, SAVE = -1, -2, -3
+# In the place of an epoch: ready to save at the next boundary and stop there, or to train on.
+SUSPEND, SAVE = -1, -2
 # weight, exp_avg, exp_avg_sq, all fp32: everything of a tensor that must survive a plan change
 Parts = tuple[torch.Tensor, ...]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -75,8 +74,8 @@ class StepResult:
     Attributes:
         loss: of the global batch.
         gradient_norm: plan-wide, before clipping.
-        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, one of
-            FINISH, SUSPEND and SAVE, or None.
+        agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, SUSPEND,
+            SAVE, or None.
         learning_rate: of the update.
         loss_scale: of the step; 1 without scaling.
         parts_s: seconds of each of `step_clock.PARTS`, the mean over the ranks of the plan.
@@ -171,7 +170,7 @@ class Engine(Protocol):
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step.
 
-        `ready_epoch` is the epoch that this rank is ready to switch to, or FINISH, SUSPEND, SAVE.
+        `ready_epoch` is the epoch that this rank is ready to switch to, or SUSPEND or SAVE.
 
         Any error means that the world is broken; `progress` then says what is left.
         """

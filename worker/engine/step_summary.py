@@ -20,7 +20,7 @@ class RankSummary:
 
     Attributes:
         loss: its share of the loss of the global batch.
-        ready_epoch: that it is ready to switch to, FINISH, SUSPEND, SAVE, or 0.
+        ready_epoch: that it is ready to switch to, SUSPEND, SAVE, or 0.
         arrival: when its emulated device had all gradients.
         parts_s: seconds of each part of the step, in the order of PARTS.
         memory_bytes: the most that it has held.
@@ -68,7 +68,7 @@ def decode(slots: torch.Tensor, size: int) -> StepSummary:
     """Meaning of the summed slots.
 
     All ranks are ready for the same epoch e exactly when size x sum of squares == (sum)^2 and the
-    sum is not 0; FINISH, SUSPEND and SAVE count as epochs.
+    sum is not 0; SUSPEND and SAVE count as epochs.
     """
     loss, total, squares, *rest = slots.tolist()
     parts, own = rest[: len(PARTS)], rest[len(PARTS) :]

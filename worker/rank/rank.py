@@ -18,8 +18,8 @@ from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.connections import cut
-from worker.control.messages import Finish, Follow, HaltNow, Save, Suspend, ToProcess
-from worker.engine.seam import FINISH, SUSPEND, Engine
+from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
+from worker.engine.seam import SUSPEND, Engine
 from worker.error_kinds import Trouble
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
@@ -55,7 +55,6 @@ class Rank:
         self._spec: TrainingSpec | None = None
         self._trouble = Trouble()
         self._told_to_halt: str | None = None
-        self._told_to_finish = False
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
         self._stopped_s: float | None = None  # end of the last step
         self._halted_s: float | None = None  # when its loss was noticed, until it trains again
@@ -86,8 +85,6 @@ class Rank:
                 if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
                     self._told_to_halt = message.reason
                     cut()
-            case Finish():
-                self._told_to_finish = True
             case Save() | Suspend():
                 self._saves.hear(message)
             case Follow() if message.directive.phase == "abort":
@@ -167,7 +164,7 @@ class Rank:
             return self._finish(spec)
         try:
             wish = self._change.ready_epoch or self._saves.ready()
-            result = self._call(lambda: engine.train_step(FINISH if self._told_to_finish else wish))
+            result = self._call(lambda: engine.train_step(wish))
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
             return self._diverge(error, spec)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
@@ -177,9 +174,7 @@ class Rank:
         self._messages.step(epoch, step, spec, result, times_s)
         agreed = result.agreed_epoch
         self._saves.at_boundary(spec, engine.progress, self._state.layout, agreed)
-        if agreed == FINISH:
-            self._spec = spec.model_copy(update={"steps": engine.progress.step})
-        elif agreed == SUSPEND:
+        if agreed == SUSPEND:
             self._become("suspending")
         elif agreed is not None and agreed > 0 and engine.progress.step < spec.steps:
             prepared = self._change.prepared

@@ -106,16 +106,6 @@ def test_a_change_that_prepares_when_the_last_step_falls_is_given_up_at_once(pha
     assert {pod.phase for pod in cluster.pods.values()} <= {"ended"}
 
 
-def test_a_job_that_was_told_to_finish_is_complete_and_says_after_which_step():
-    operator, cluster = running("a", "b")
-    for agent, rank in cluster.holders():
-        agent.change(rank.slot, phase="done", step=17)
-    decision = operator.reconcile()
-    assert decision.phase == "Complete"
-    assert decision.message == "the training was ended after step 17 of 1000"
-    assert operator.settle().message == decision.message
-
-
 def test_nothing_is_adopted_while_weights_are_written():
     operator, cluster = running("a")
     cluster.output_error = "No space left on device"

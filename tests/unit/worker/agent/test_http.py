@@ -74,7 +74,6 @@ def asked(method, path, token="secret", **content):
         ("GET", "/v1/report"),
         ("PUT", "/v1/halt"),
         ("PUT", "/v1/end"),
-        ("PUT", "/v1/finish"),
     ],
 )
 def test_without_the_jobs_token_nothing_is_told_or_done(method, path, token):
@@ -249,14 +248,6 @@ def test_the_metrics_name_job_and_pod():
     assert f"heddle_worker_epoch{labels} 2.0" in lines
     assert f"heddle_worker_ranks{labels} 0.0" in lines
     assert not any(line.startswith("heddle_worker_loss") for line in lines)
-
-
-def test_an_agent_that_is_told_to_finish_goes_on_until_the_job_ends():
-    async def ask(client, agent):
-        async with client.put("/v1/finish") as answer:
-            return answer.status, agent.stopping.is_set()
-
-    assert with_client(ask) == (200, False)
 
 
 def test_the_end_of_the_job_stops_the_agent():

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.control.channel import Channel
-from worker.control.messages import Beat, Failed, Finish, HaltNow
+from worker.control.messages import Beat, Failed, HaltNow, Save
 
 BEAT = Beat(progress=0, part="forward", waiting=False)
 
@@ -37,8 +37,8 @@ def test_half_a_message_is_none(ends):
     agent, channel = ends
     agent.sendall(b'{"type": ')
     assert channel.receive(0) is None
-    agent.sendall(b'"finish"}\n')
-    assert channel.receive(0) == Finish()
+    agent.sendall(b'"save-now"}\n')
+    assert channel.receive(0) == Save()
 
 
 @settings(max_examples=15)
@@ -59,8 +59,8 @@ def test_a_message_is_waited_for(ends):
     agent, channel = ends
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(channel.receive, None)
-        agent.sendall(Finish().to_line())
-        assert waiting.result(10) == Finish()
+        agent.sendall(Save().to_line())
+        assert waiting.result(10) == Save()
 
 
 def test_a_message_longer_than_one_read_arrives_whole(ends):
@@ -72,9 +72,9 @@ def test_a_message_longer_than_one_read_arrives_whole(ends):
 
 def test_what_was_said_before_the_agent_went_is_still_heard(ends):
     agent, channel = ends
-    agent.sendall(halt().to_line() + Finish().to_line())
+    agent.sendall(halt().to_line() + Save().to_line())
     agent.close()
-    assert [channel.receive(None) for _ in range(2)] == [halt(), Finish()]
+    assert [channel.receive(None) for _ in range(2)] == [halt(), Save()]
     with pytest.raises(SystemExit):
         channel.receive(None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.engine.seam import FINISH
+from worker.engine.seam import SUSPEND
 from worker.engine.step_summary import RankSummary, decode, encode
 
 
@@ -30,7 +30,7 @@ def test_seconds_of_parts_are_means_over_the_ranks():
 @pytest.mark.parametrize(
     ("ready", "agreed"),
     [((4, 4, 4), 4), ((4, 4, 0), None), ((4, 4, 5), None), ((0, 0, 0), None), ((1, 2, 3), None),
-     ((FINISH,) * 3, FINISH), ((FINISH, FINISH, 4), None), ((FINISH, 1, 0), None)],
+     ((SUSPEND,) * 3, SUSPEND), ((SUSPEND, SUSPEND, 4), None), ((SUSPEND, 1, 0), None)],
 )  # fmt: skip
 def test_ranks_agree_exactly_when_all_are_ready_for_the_same(ready, agreed):
     assert summed(*(own(ready=epoch) for epoch in ready)).agreed_epoch == agreed

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from worker.control.activity import Activity
 from worker.control.channel import BEAT_S, Channel
-from worker.control.messages import Finish, HaltNow
+from worker.control.messages import HaltNow, Save
 from worker.rank.mailbox import Mailbox
 
 QUICK_S = 0.02
@@ -105,7 +105,7 @@ def test_messages_hold_up_no_beat(ends):
     mailbox = kept(rank)
     until_s = time.monotonic() + 10 * QUICK_S
     while time.monotonic() < until_s:
-        tell(agent, Finish())
+        tell(agent, Save())
         mailbox.next(1)
     assert len(beats(agent, QUICK_S)) >= 4
 

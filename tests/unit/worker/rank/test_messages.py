@@ -11,7 +11,7 @@ from tests.unit.worker.rank.test_mailbox import pair
 from tests.unit.worker.switches import Watched
 from worker.control.activity import Activity
 from worker.control.channel import Channel
-from worker.control.messages import Finish, Follow
+from worker.control.messages import Follow, Save
 from worker.rank.messages import Messages
 from worker.rank.rank import Rank
 
@@ -36,7 +36,7 @@ def test_what_was_only_heard_is_next_and_in_order(agent_and_rank):
     heard = messages.next(LIMIT_S)
     assert heard.epoch == 3
     agent.send(told(5))
-    agent.send(Finish())
+    agent.send(Save())
     until_s = time.monotonic() + LIMIT_S
     while len(messages._heard) < 3:
         messages.hear()
