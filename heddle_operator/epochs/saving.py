@@ -1,4 +1,4 @@
-"""How often a job saves, and what is known of its saves.
+"""How often a job saves.
 
 Source: Young, "A first order approximation to the optimum checkpoint interval" (1974), and Daly
 (2006), for the default of `spec.checkpoint.interval`.
@@ -8,60 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from heddle_operator.rules.candidates import leaving_nodes
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.state.actions import SendSave
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View
-from heddle_operator.state.snapshot import Observed
-from worker.contract import SaveRecord
 from worker.training_settings import Checkpointing
 
 FIRST_LOSS_S = 86_400.0  # between two losses, before the job has seen any for longer
 FIRST_COST_S = 1.0  # that training loses by a save, before one was measured
 NOTICE_S = 5.0  # between two saves while nodes are about to go
 LEAST_S, MOST_S = 30.0, 3_600.0  # between two checkpoints that nobody asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Saves:
-    """Saves that agents tell of.
-
-    Attributes:
-        newest: the newest whole checkpoint, as the rank that committed it tells; None: none.
-        failed: the newest save that failed after it, of whatever rank; None: none.
-        num_bytes: that all ranks wrote for the newest.
-        copy_s: the longest that training waited for the newest.
-    """
-
-    newest: SaveRecord | None
-    failed: SaveRecord | None
-    num_bytes: int
-    copy_s: float
-
-
-def saves_of(observed: Observed) -> Saves:
-    """What the agents tell of saves."""
-    rows = [
-        save for agent in observed.agents.values() if agent.report for save in agent.report.saves
-    ]
-    whole = [save for save in rows if save.outcome == "saved" and save.rank == 0]
-    newest = max(whole, key=_age, default=None)
-    since = _age(newest) if newest is not None else (0, -1)
-    failed = [save for save in rows if _age(save) > since and _has_failed(save)]
-    of_newest = [
-        save
-        for save in rows
-        if newest is not None and (save.outcome, _age(save)) == ("saved", since)
-    ]
-    return Saves(
-        newest,
-        max(failed, key=lambda save: save.ended_unix_s, default=None),
-        sum(save.num_bytes for save in of_newest),
-        max((save.copy_s for save in of_newest), default=0.0),
-    )
 
 
 def save_now(view: View) -> tuple[SendSave, ...]:
@@ -71,7 +29,8 @@ def save_now(view: View) -> tuple[SendSave, ...]:
         return ()
     if situation.pending is not None or situation.lost:
         return ()
-    newest, now_unix_s = saves_of(view.observed).newest, view.now + view.observed.clock_offset_s
+    newest = view.observed.saves.newest
+    now_unix_s = view.now + view.observed.clock_offset_s
     began_s = newest.ended_unix_s - newest.seconds if newest is not None else 0.0
     asked_s = view.job.save_asked_unix_s
     is_asked = asked_s is not None and began_s < asked_s <= now_unix_s
@@ -99,7 +58,7 @@ def checkpointing(view: View, record: EpochRecord) -> Checkpointing | None:
     before = {"epochs_before": _epochs_before(view, record)}
     if wanted.interval is not None:
         return training.model_copy(update=before)
-    cost_s = saves_of(view.observed).copy_s or FIRST_COST_S
+    cost_s = view.observed.saves.copy_s or FIRST_COST_S
     every_s = math.sqrt(2 * cost_s * _between_losses_s(view.observed.epochs, view.now))
     return training.model_copy(update={"every_s": min(max(every_s, LEAST_S), MOST_S), **before})
 
@@ -121,11 +80,3 @@ def _between_losses_s(epochs: Iterable[EpochRecord], now: float) -> float:
     if not losses:
         return FIRST_LOSS_S
     return max(LEAST_S, (now - records[0].adopted_s) / losses)
-
-
-def _has_failed(save: SaveRecord) -> bool:
-    return save.outcome == "failed" or (save.outcome == "given up" and save.error is not None)
-
-
-def _age(save: SaveRecord) -> tuple[int, int]:
-    return save.epoch, save.step

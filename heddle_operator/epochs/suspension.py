@@ -7,7 +7,6 @@ Source: Kubernetes' Job (suspend).
 
 from __future__ import annotations
 
-from heddle_operator.epochs.saving import saves_of
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendSuspend
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
@@ -54,7 +53,7 @@ def _suspend(view: View, live: EpochRecord) -> Decision | None:
         event = RecordEvent(f"suspended-{live.epoch}", "Suspended", words)
         done = CloseEpoch(epoch=live.epoch, outcome="suspended", message=words, step=step)
         return Decision(actions=(done, event), phase="Suspending", message=words, look_again_s=0.0)
-    failed = saves_of(observed).failed
+    failed = observed.saves.failed
     if failed is not None and "training" in phases:
         left_s = failed.ended_unix_s + RETRY_S - (view.now + observed.clock_offset_s)
         words = (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
-from heddle_operator.state.plan_reference import read_plan_reference
-from heddle_operator.state.plan_reply import ReferencedPlan
+from heddle_operator.state.plan_reply import ReferencedPlan, read_plan_reference
 
 REFERENCE_S = 4.0  # the ConfigMap is read again after so long
 

@@ -15,7 +15,6 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
-from heddle_operator.epochs.saving import saves_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
@@ -256,7 +255,7 @@ def _stale(view: View, ended: bool) -> Condition:
     """Whether the newest state that ranks tried to save is not saved."""
     if view.job.spec.checkpoint is None or ended:
         return Condition("CheckpointStale", False, "NothingToSave", "")
-    failed = saves_of(view.observed).failed
+    failed = view.observed.saves.failed
     if failed is None:
         return Condition("CheckpointStale", False, "Saved", "")
     words = f"the checkpoint of step {failed.step} is not saved: {failed.error}"

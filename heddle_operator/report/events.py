@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.epochs.saving import saves_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.starts import troubles
@@ -70,7 +69,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
 
 
 def _of_checkpoints(observed: Observed, decision: Decision) -> Iterator[RecordEvent]:
-    failed = saves_of(observed).failed
+    failed = observed.saves.failed
     if failed is not None:
         said = f"the checkpoint of step {failed.step} is not saved: {failed.error}"
         yield RecordEvent(f"unsaved-{failed.epoch}-{failed.step}", "CheckpointFailed", said)

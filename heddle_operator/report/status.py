@@ -16,7 +16,6 @@ from typing import Any, Literal
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import shortened
 from heddle_operator.epochs.restoring import restarts
-from heddle_operator.epochs.saving import saves_of
 from heddle_operator.report.conditions import (
     Condition,
     HolderCount,
@@ -200,7 +199,7 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
 
 def _checkpoint(view: View, known: Mapping[str, Any]) -> dict[str, Any]:
     """The newest whole checkpoint; what was known before holds where nobody tells."""
-    saves, found = saves_of(view.observed), dict(known)
+    saves, found = view.observed.saves, dict(known)
     now_unix_s = view.now + view.observed.clock_offset_s
     if saves.newest is not None:
         found |= {

@@ -17,6 +17,7 @@ from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.reasons import StartCause
+from heddle_operator.state.saves import Saves
 from heddle_operator.state.worth import NodeSizes, Worth
 from planner.cluster.composition import FASTEST, SLOWEST
 from worker.contract import Member, RankReport, Report, StepRecord
@@ -262,6 +263,12 @@ class Observed:
             for rank in report.ranks:
                 found.setdefault((pod, rank.slot), rank)
         return found
+
+    @cached_property
+    def saves(self) -> Saves:
+        """The newest saves that agents told of; those of silent ones count."""
+        views = self.agents.values()
+        return Saves.of(save for seen in views if seen.report for save in seen.report.saves)
 
     def member(self, member: Member) -> MemberView:
         """A member with its pod, agent and rank."""

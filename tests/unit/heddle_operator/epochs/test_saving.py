@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.apis.labels import SAVE_ANNOTATION
-from heddle_operator.epochs.saving import LEAST_S, MOST_S, checkpointing, saves_of
+from heddle_operator.epochs.saving import LEAST_S, MOST_S, checkpointing
 from heddle_operator.state.actions import SendSave
 from tests.fakes.operator import view_of
 from tests.unit.heddle_operator.epochs.test_restoring import records, saving_job, trained_to
@@ -117,5 +117,5 @@ def test_the_newest_whole_checkpoint_and_a_later_failure_are_told():
     (agent,) = view.observed.agents.values()
     report = agent.report.model_copy(update={"saves": tuple(rows)})
     observed = replace(view.observed, agents={agent.pod: replace(agent, report=report)})
-    found = saves_of(observed)
+    found = observed.saves
     assert (found.newest.step, found.num_bytes, found.failed.error) == (4, 10, "full")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from heddle_operator.state.plan_reference import read_plan_reference
+from heddle_operator.state.plan_reply import read_plan_reference
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
