@@ -13,7 +13,7 @@ from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
-from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.manifest import VERSION, Manifest, SavedStep
 from worker.checkpoint.save import PARTS, commit, save_part
 from worker.checkpoint.vault import Vault
 from worker.contract import TrainingSpec
@@ -45,24 +45,26 @@ def state(model: ModelShape, step: int) -> State:
     return State(model, step)
 
 
-def about(model: ModelShape, step: int) -> Manifest:
-    """A manifest without files."""
-    return Manifest(
+def about(model: ModelShape, step: int) -> SavedStep:
+    """The state of a step, as a save tells of it."""
+    return SavedStep(
         step=step,
         updates=step,
         loss_scale=1,
         good_steps=0,
         training={"model": model.name},
-        data_digest="data",
         shape={"name": model.name},
         plan_digest="plan",
-        files={},
-        boxes=(),
     )
 
 
-def of_a_job(model: ModelShape, step: int, **settings: Any) -> Manifest:
-    """A manifest without files, with the settings of a job."""
+def manifest_of(known: SavedStep, data_digest: str = "data", version: int = VERSION) -> Manifest:
+    """A manifest without files."""
+    return Manifest(**dict(known), data_digest=data_digest, version=version, files={}, boxes=())
+
+
+def of_a_job(model: ModelShape, step: int, **settings: Any) -> SavedStep:
+    """The same, with the settings of a job."""
     known = {"model": model.name, "data": "text", "global_batch": 8, "sequence_length": 16}
     spec = TrainingSpec(**{**known, "steps": 400, **settings})
     return about(model, step).model_copy(
@@ -71,10 +73,11 @@ def of_a_job(model: ModelShape, step: int, **settings: Any) -> Manifest:
 
 
 def save(
-    vault: Vault, attempt: Attempt, plan: Plan, held: State, known: Manifest | None = None
+    vault: Vault, attempt: Attempt, plan: Plan, held: State, known: SavedStep | None = None
 ) -> Manifest | None:
     """Both phases of a save by all ranks of a plan."""
     pieces = written(held.model, plan)
     for rank, mine in pieces.items():
         save_part(vault, attempt, rank, held.model, mine, held.read)
-    return commit(vault, attempt, len(pieces), held.model, known or about(held.model, attempt.step))
+    known = known or about(held.model, attempt.step)
+    return commit(vault, attempt, len(pieces), held.model, known, "data")

@@ -96,13 +96,13 @@ class _Rank:
 
     def _saved(self, turn: int, mode: str) -> None:
         """A save, and the steps beside it until both ranks have written."""
-        from benchmarks.checkpoints.rank import blank_manifest
+        from benchmarks.checkpoints.rank import blank_state
 
-        about = blank_manifest(self.step)
+        state = blank_state(self.step)
         self._train(
             turn,
             mode,
-            lambda: self.saver.begin(about, self.held.read, is_paced=mode == "paced"),
+            lambda: self.saver.begin(state, self.held.read, is_paced=mode == "paced"),
         )
         for _ in self._until_whole():
             self._train(turn, mode)

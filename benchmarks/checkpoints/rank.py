@@ -29,7 +29,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Checkpoint, Newest, newest
-from worker.checkpoint.manifest import Manifest, digest_of
+from worker.checkpoint.manifest import SavedStep, digest_of
 from worker.checkpoint.save import commit, save_part
 from worker.control.activity import Activity
 from worker.state.held_state import HeldState, find_tensor
@@ -90,8 +90,8 @@ class Rank:
         save_part(vault, self.attempt, self.rank, self.model, self.pieces, self.held.read)
         dist.barrier()
         if self.rank == 0:
-            about = blank_manifest(self.attempt.step)
-            assert commit(vault, self.attempt, RANKS, self.model, about) is not None
+            state = blank_state(self.attempt.step)
+            assert commit(vault, self.attempt, RANKS, self.model, state, "") is not None
 
     def torch_saves(self) -> None:
         """Files and folder are brought to the disk, as ours are."""
@@ -195,19 +195,10 @@ class Rank:
         dist.barrier()
 
 
-def blank_manifest(step: int) -> Manifest:
-    """A manifest of a step without anything that training would know."""
-    return Manifest(
-        step=step,
-        updates=1,
-        loss_scale=1,
-        good_steps=0,
-        training={},
-        data_digest="",
-        shape={},
-        plan_digest="",
-        files={},
-        boxes=(),
+def blank_state(step: int) -> SavedStep:
+    """The state of a step without anything that training would know."""
+    return SavedStep(
+        step=step, updates=1, loss_scale=1, good_steps=0, training={}, shape={}, plan_digest=""
     )
 
 

@@ -11,7 +11,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Newest, newest
-from worker.checkpoint.manifest import Manifest, digest_of
+from worker.checkpoint.manifest import SavedStep, digest_of
 from worker.checkpoint.save import NotYet, commit, save_part
 from worker.contract import Directive, Restore
 from worker.state.held_state import HeldState
@@ -28,22 +28,11 @@ def save(folder: Path, model: ModelShape, move: Any, held: HeldState, progress: 
     save_part(vault, attempt, move.seat.rank, model, pieces[move.seat.rank], held.read)
     if move.seat.rank:
         return
-    about = Manifest(
-        step=progress.step,
-        updates=progress.updates,
-        loss_scale=progress.loss_scale,
-        good_steps=progress.good_steps,
-        training=spec.model_dump(mode="json"),
-        data_digest="",
-        shape=model.to_json(),
-        plan_digest=move.plan.digest,
-        files={},
-        boxes=(),
-    )
+    state = SavedStep.at(progress, spec, move.plan.digest)
     until_s = time.monotonic() + LIMIT_S
     while time.monotonic() < until_s:
         try:
-            assert commit(vault, attempt, len(pieces), model, about) is not None
+            assert commit(vault, attempt, len(pieces), model, state, "") is not None
             return
         except NotYet:
             time.sleep(POLL_S)

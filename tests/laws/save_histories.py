@@ -185,10 +185,10 @@ class History:
         self, process: Process, vault: Vault, attempt: Attempt, ranks: int, data_digest: str
     ) -> None:
         """Phase two and retention, as rank 0 does them."""
-        known = about(self.model, attempt.step).model_copy(update={"data_digest": data_digest})
+        known = about(self.model, attempt.step)
         for _ in range(TRIES):
             try:
-                commit(vault, attempt, ranks, self.model, known)
+                commit(vault, attempt, ranks, self.model, known, data_digest)
             except NotYet:
                 self._waiting.add(process)
                 process.stall()

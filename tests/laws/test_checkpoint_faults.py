@@ -68,7 +68,7 @@ def test_a_record_with_another_digest_commits_nothing():
     other = b"0" if record[place : place + 1] != b"0" else b"1"
     vault.objects[OLD.name("part-1.json")] = record[:place] + other + record[place + 1 :]
     with pytest.raises(InvalidManifest) as refusal:
-        commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10))
+        commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10), "data")
     assert refusal.value.code == "damaged"
     assert newest(vault) == ()
 
@@ -89,7 +89,7 @@ def test_a_rank_that_stalls_before_its_commit_finds_its_files_gone():
 
     stalled = FaultyVault(vault, Fault("stalls", "commit", 0), meanwhile)
     with pytest.raises(VaultFailed) as refusal:
-        commit(stalled, OLD, len(pieces), MODEL, about(MODEL, 10))
+        commit(stalled, OLD, len(pieces), MODEL, about(MODEL, 10), "data")
     assert refusal.value.code == "missing"
     assert {name.split("/")[0] for name in vault.names()} == {str(NEW)}
 
@@ -101,7 +101,7 @@ def test_a_late_commit_amid_its_removal_leaves_no_manifest_without_files():
     save(vault, NEW, PLAN, state(MODEL, 20))
 
     def meanwhile():
-        assert commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10)) is not None
+        assert commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10), "data") is not None
 
     for number in (0, 1):  # before the removal of a manifest that is not there yet, and after it
         removing = FaultyVault(vault, Fault("stalls", "remove", number), meanwhile)
@@ -119,7 +119,7 @@ def test_no_manifest_is_committed_while_a_file_is_gone():
     del vault.objects[OLD.name("rank-1-0.safetensors")]
     vault.fails = lambda operation, _: seen.append(operation)
     with pytest.raises(VaultFailed) as refusal:
-        commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10))
+        commit(vault, OLD, len(pieces), MODEL, about(MODEL, 10), "data")
     assert refusal.value.code == "missing"
     assert "commit" not in seen
 
@@ -131,6 +131,6 @@ def test_a_store_that_gives_back_another_manifest_is_told():
     looks = len(vault.objects)  # each record and each file is read once before
     view = FaultyVault(vault, Fault("lies", "read", looks, 0.5))
     with pytest.raises(InvalidManifest) as refusal:
-        commit(view, OLD, len(pieces), MODEL, about(MODEL, 10))
+        commit(view, OLD, len(pieces), MODEL, about(MODEL, 10), "data")
     assert view.fired
     assert refusal.value.code == "damaged"

@@ -13,8 +13,9 @@ import xxhash
 from pydantic import ValidationError
 
 from planner.plans.pieces import Piece
+from worker.engine.seam import Progress
 from worker.errors import CheckpointUnusable
-from worker.training_settings import Frozen
+from worker.training_settings import Frozen, TrainingSpec
 
 VERSION = 1
 DIGEST_CHARS = 32  # of 128 bits, in hexadecimal digits
@@ -56,32 +57,53 @@ class SavedBox(NamedTuple):
     digest: str
 
 
-class Manifest(Frozen):
-    """A whole checkpoint.
+class SavedStep(Frozen):
+    """The step whose state a checkpoint saves.
 
     Attributes:
-        version: of this form.
         step: completed steps of the state.
         updates: applied in them.
         loss_scale: of the next step.
         good_steps: finite ones since the scale last changed.
         training: settings of the job, as its contract writes them.
-        data_digest: of the data's index files, blend, split and tokenizer.
         shape: of the model, as its file has it.
         plan_digest: of the plan that saved it; any other plan can load it.
-        files: {file: bytes}.
-        boxes: all of them; each part of each tensor is tiled once.
     """
 
-    version: int = VERSION
     step: int
     updates: int
     loss_scale: int
     good_steps: int
     training: dict[str, Any]
-    data_digest: str
     shape: dict[str, Any]
     plan_digest: str
+
+    @staticmethod
+    def at(progress: Progress, spec: TrainingSpec, plan_digest: str) -> SavedStep:
+        """The state of a job at a boundary."""
+        return SavedStep(
+            step=progress.step,
+            updates=progress.updates,
+            loss_scale=progress.loss_scale,
+            good_steps=progress.good_steps,
+            training=spec.model_dump(mode="json"),
+            shape=spec.model_shape().to_json(),
+            plan_digest=plan_digest,
+        )
+
+
+class Manifest(SavedStep):
+    """A whole checkpoint.
+
+    Attributes:
+        version: of this form.
+        data_digest: of the data's index files, blend, split and tokenizer.
+        files: {file: bytes}.
+        boxes: all of them; each part of each tensor is tiled once.
+    """
+
+    version: int = VERSION
+    data_digest: str
     files: dict[str, int]
     boxes: tuple[SavedBox, ...]
 

@@ -24,6 +24,7 @@ from worker.checkpoint.manifest import (
     InvalidManifest,
     Manifest,
     SavedBox,
+    SavedStep,
     digest_of,
     sealed,
     unsealed,
@@ -80,7 +81,12 @@ def save_part(
 
 
 def commit(
-    vault: Vault, attempt: Attempt, ranks: int, model: ModelShape, about: Manifest
+    vault: Vault,
+    attempt: Attempt,
+    ranks: int,
+    model: ModelShape,
+    saved: SavedStep,
+    data_digest: str,
 ) -> Manifest | None:
     """Phase two: commit the manifest of all parts; None: somebody else has.
 
@@ -89,7 +95,8 @@ def commit(
         attempt: of this save.
         ranks: that save a part each.
         model: whose state it is.
-        about: the manifest but for files and boxes.
+        saved: that state.
+        data_digest: of the job's data.
 
     Raises:
         NotYet: a part is missing.
@@ -113,12 +120,13 @@ def commit(
         boxes += part.boxes
     _look_at(vault, attempt, files)
     for name in PARTS:
-        lacking = untiled(model, (saved.box for saved in boxes if saved.part == name))
+        lacking = untiled(model, (saved_box.box for saved_box in boxes if saved_box.part == name))
         if lacking is not None:
             raise InvalidManifest(
                 f"the parts do not cover {name} of {lacking} once", code="damaged"
             )
-    content = about.model_copy(update={"files": files, "boxes": tuple(boxes)}).to_bytes()
+    whole = Manifest(**dict(saved), data_digest=data_digest, files=files, boxes=tuple(boxes))
+    content = whole.to_bytes()
     manifest = Manifest.from_bytes(content)
     if not vault.commit(attempt.manifest, content):
         return None

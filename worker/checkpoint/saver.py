@@ -19,20 +19,20 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt, outdated
 from worker.checkpoint.boxes import blocks
-from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.manifest import SavedStep
 from worker.checkpoint.save import NotYet, Read, commit, save_part
 from worker.checkpoint.vault import Vault, VaultFailed
 from worker.checkpoint_records import SaveOutcome, SaveRecord
 from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
-LOOK_AGAIN_S = 0.1  # for the parts of other ranks
+# For the parts of other ranks; twice as long after each look, as a look may be many requests.
+LOOK_AGAIN_S, LOOK_AGAIN_MOST_S = 0.1, 3.2
 BROKEN_OFF_S = 86_400.0  # no write takes a day
 LATE_S = 30.0  # parts of other ranks that take longer are missed; they may be in another folder
 # A paced save takes so long, or as long as this rate takes for it where that is less: writing costs
 # 2 s of a core for each GB, which are 4 % of it then.
 PACED_S, PACED_BYTES_S = 45.0, 20e6
-Go = Callable[[], bool]
 
 
 class Saver:
@@ -70,7 +70,7 @@ class Saver:
         self._records: list[SaveRecord] = []
         self._save: _Save | None = None
 
-    def begin(self, about: Manifest, read: Read, *, is_paced: bool = False) -> bool:
+    def begin(self, saved: SavedStep, read: Read, *, is_paced: bool = False) -> bool:
         """Copy the state at this boundary and save it; False: it cannot begin now.
 
         The save before may still be written, or there may be no memory for a copy.
@@ -78,14 +78,14 @@ class Saver:
         A save that only waits for parts of other ranks is given up for the new one.
 
         Args:
-            about: the manifest but for files and boxes.
+            saved: the state.
             read: gives the parts of a box, which training changes after this call.
             is_paced: it may take longer, so that training keeps its cores.
         """
         before = self._save
         if before is not None and before.is_running:
             if before.is_writing:
-                self._note(about.step, "late")
+                self._note(saved.step, "late")
                 return False
             before.give_up()
         began_s = time.monotonic()
@@ -97,10 +97,10 @@ class Saver:
             }
         except (MemoryError, RuntimeError) as error:  # torch's, of any device
             sentence = str(error).partition("\n")[0]
-            self._note(about.step, "failed", error=f"no memory for a copy of the state: {sentence}")
+            self._note(saved.step, "failed", error=f"no memory for a copy of the state: {sentence}")
             return False
         copy_s = time.monotonic() - began_s
-        self._save = _Save(self, about, copies, began_s, copy_s, is_paced=is_paced)
+        self._save = _Save(self, saved, copies, began_s, copy_s, is_paced=is_paced)
         return True
 
     def hurry(self) -> None:
@@ -172,21 +172,22 @@ class Saver:
         with self._lock:
             self._records.append(record)
 
-    def _write(self, about: Manifest, read: Read, wrote: Callable[[], None], go_on: Go) -> int:
+    def _write(
+        self, saved: SavedStep, read: Read, wrote: Callable[[], None], given_up: threading.Event
+    ) -> int:
         """Both phases; the bytes of this rank."""
-        vault, attempt = self._open(), Attempt(self._epoch, about.step)
+        vault, attempt = self._open(), Attempt(self._epoch, saved.step)
         part = save_part(vault, attempt, self._rank, self._model, self._pieces, read)
         wrote()
-        wrote_s = time.monotonic()
+        wrote_s, pause_s = time.monotonic(), LOOK_AGAIN_S
         while self._rank == 0:
             try:
-                known = about.model_copy(update={"data_digest": self._data_digest()})
-                commit(vault, attempt, self._ranks, self._model, known)
+                commit(vault, attempt, self._ranks, self._model, saved, self._data_digest())
             except NotYet as missing:
-                if not go_on():
+                if given_up.wait(pause_s):
                     is_late = time.monotonic() - wrote_s >= LATE_S
                     raise _GivenUp(str(missing) if is_late else "") from None
-                time.sleep(LOOK_AGAIN_S)
+                pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
                 continue
             for name in outdated(vault.names(), self._keep_last):
                 vault.remove(name)
@@ -208,7 +209,7 @@ class _Save:
     def __init__(
         self,
         saver: Saver,
-        about: Manifest,
+        saved: SavedStep,
         copies: dict[Piece, Parts],
         began_s: float,
         copy_s: float,
@@ -222,7 +223,7 @@ class _Save:
         self._hurried = threading.Event()
         if not is_paced:
             self._hurried.set()
-        self._saver, self._about, self._copies = saver, about, copies
+        self._saver, self._saved, self._copies = saver, saved, copies
         self._began_s, self._copy_s = began_s, copy_s
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
@@ -234,7 +235,7 @@ class _Save:
 
     @property
     def step(self) -> int:
-        return self._about.step
+        return self._saved.step
 
     def give_up(self) -> None:
         self._given_up.set()
@@ -263,17 +264,15 @@ class _Save:
         outcome: SaveOutcome = "saved"
         error, num_bytes = None, 0
         try:
-            num_bytes = self._saver._write(
-                self._about, self._read, self._wrote, lambda: not self._given_up.is_set()
-            )
+            num_bytes = self._saver._write(self._saved, self._read, self._wrote, self._given_up)
         except _GivenUp as why:
             outcome, error = "given up", str(why) or None
         except Exception as failure:  # whatever it is, training goes on
             outcome, error = "failed", str(failure) or type(failure).__name__
-            LOG.warning("checkpoint of step %d is not saved: %s", self._about.step, failure)
+            LOG.warning("checkpoint of step %d is not saved: %s", self._saved.step, failure)
         self.is_saved = outcome == "saved"
         seconds = time.monotonic() - self._began_s
-        self._saver._note(self._about.step, outcome, self._copy_s, seconds, num_bytes, error)
+        self._saver._note(self._saved.step, outcome, self._copy_s, seconds, num_bytes, error)
 
 
 def _copied(part: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ import time
 
 from planner.model.shape import ModelShape
 from worker.checkpoint.boxes import written
-from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.manifest import SavedStep
 from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.saver import Saver
 from worker.contract import SaveRecord, TrainingSpec
@@ -155,22 +155,10 @@ class Saves:
         *,
         is_paced: bool,
     ) -> None:
-        model = spec.model_shape()
-        held = HeldState(model)
+        held = HeldState(spec.model_shape())
         held.add_shards(layout.seat, layout.shards)
-        about = Manifest(
-            step=progress.step,
-            updates=progress.updates,
-            loss_scale=progress.loss_scale,
-            good_steps=progress.good_steps,
-            training=spec.model_dump(mode="json"),
-            data_digest="",
-            shape=model.to_json(),
-            plan_digest=self._plan_digest,
-            files={},
-            boxes=(),
-        )
         if self._former is not None:
             self._former.give_up()
         self._newest_s, self._is_told_to_save = time.monotonic(), False
-        saver.begin(about, held.read, is_paced=is_paced)
+        saved = SavedStep.at(progress, spec, self._plan_digest)
+        saver.begin(saved, held.read, is_paced=is_paced)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import MOE, tiled
-from tests.checkpoints import about, save, state
+from tests.checkpoints import about, manifest_of, save, state
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.folder_vault import FolderVault
@@ -61,7 +61,7 @@ def test_an_attempt_without_manifest_is_incomplete():
     ("change", "condition"),
     [
         (lambda content: content[:-1], "damaged"),
-        (lambda _: about(MOE, 20).model_copy(update={"version": 2}).to_bytes(), "newer"),
+        (lambda _: manifest_of(about(MOE, 20), version=2).to_bytes(), "newer"),
     ],
 )
 def test_a_manifest_that_cannot_be_read_says_why(change, condition):

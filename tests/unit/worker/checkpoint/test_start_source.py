@@ -10,7 +10,7 @@ import torch
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
-from tests.checkpoints import State, about, save
+from tests.checkpoints import State, about, manifest_of, save
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.looking import unfit
@@ -27,17 +27,21 @@ def spec(**changes):
     return TrainingSpec(**known | changes)
 
 
-def manifest(**changes):
+def step_of(**changes):
     return about(MOE, 10).model_copy(
         update={"shape": MOE.to_json(), "training": spec(**changes).model_dump(mode="json")}
     )
+
+
+def manifest(**changes):
+    return manifest_of(step_of(**changes))
 
 
 @pytest.fixture
 def saved(tmp_path):
     """(the state, what names its checkpoint)."""
     vault, truth = FolderVault(tmp_path), State(MOE, 10)
-    found = save(vault, ATTEMPT, tiled("2x3"), truth, manifest())
+    found = save(vault, ATTEMPT, tiled("2x3"), truth, step_of())
     assert found is not None
     digest = digest_of(vault.read(ATTEMPT.manifest))
     return truth, Restore(path=str(tmp_path), epoch=2, step=10, manifest=digest)
@@ -89,7 +93,7 @@ def test_settings_that_decide_no_sample_may_change(changes):
 def test_the_loss_scale_is_kept_where_the_precision_is(tmp_path, before, scale):
     vault = FolderVault(tmp_path)
     fp16 = {"precision": "fp16", "loss_scale": LossScale(initial=1024)}
-    old = manifest(**(fp16 if before == "fp16" else {"precision": before}))
+    old = step_of(**(fp16 if before == "fp16" else {"precision": before}))
     old = old.model_copy(update={"loss_scale": 4096 if before == "fp16" else 1, "good_steps": 3})
     save(vault, ATTEMPT, tiled("1x3"), State(MOE, 10), old)
     digest = digest_of(vault.read(ATTEMPT.manifest))
