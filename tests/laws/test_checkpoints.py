@@ -11,13 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.model.tensors import held_tensors, model_tensors
-from planner.plans.pieces import contains, shard
+from planner.plans.pieces import Piece, contains, holders, shard
 from planner.plans.ranks import RankMap
 from tests.builders import MODEL, MOE, moe_plans, tiled
 from tests.checkpoints import about, save, state
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt, outdated
-from worker.checkpoint.boxes import numel, untiled, written
+from worker.checkpoint.boxes import (
+    EXPERT_TENSOR_BLOCKS,
+    TENSOR_BLOCKS,
+    numel,
+    untiled,
+    written,
+)
 from worker.checkpoint.load import Checkpoint, Newest, newest
 from worker.checkpoint.manifest import InvalidManifest
 from worker.checkpoint.save import NotYet, commit, save_part
@@ -26,6 +32,9 @@ from worker.checkpoint.vault import VaultFailed
 CASES = 200
 FIRST, NEXT = Attempt(epoch=1, step=10), Attempt(epoch=2, step=20)
 PLAN = tiled("2x3 1x3", replicas=2, nodes=("a", "b"))
+WHOLE = [Piece(t.name, 0, t.rows, 0, max(1, t.experts)) for t in model_tensors(MOE)]
+MATRIX = next(box for box in WHOLE if box.expert_stop == 1 and box.stop > 1)
+EXPERTS = next(box for box in WHOLE if box.expert_stop > 1)
 
 
 def loaded(vault, model, rank_map):
@@ -65,6 +74,41 @@ def test_each_piece_is_written_once_by_a_holder(plan):
         held = {t.name: shard(t, seats[rank]) for t in held_tensors(MOE, seats[rank].layers)}
         for piece in mine:
             assert contains(held[piece.tensor], piece)
+
+
+@settings(deadline=None, max_examples=30)
+@given(plan=moe_plans())
+def test_a_manifest_does_not_grow_with_the_ranks(plan):
+    pieces = Counter(piece.tensor for piece in holders(MOE, plan))
+    boxes = Counter(box.tensor for mine in written(MOE, plan).values() for box in mine)
+    for tensor in model_tensors(MOE):
+        most = EXPERT_TENSOR_BLOCKS if tensor.experts else TENSOR_BLOCKS
+        assert boxes[tensor.name] <= max(pieces[tensor.name], most)
+
+
+@st.composite
+def cuts(draw):
+    """Boxes that cover the rows and experts of a tensor once, cut anew in each half."""
+    boxes = [draw(st.sampled_from([MATRIX, EXPERTS]))]
+    for _ in range(draw(st.integers(0, 12))):
+        box = boxes.pop(draw(st.integers(0, len(boxes) - 1)))
+        start, stop = draw(st.sampled_from([("start", "stop"), ("expert_start", "expert_stop")]))
+        first, last = getattr(box, start), getattr(box, stop)
+        at = draw(st.integers(first, last))
+        halves = [box._replace(**{stop: at}), box._replace(**{start: at})]
+        boxes += [box] if at in (first, last) else halves
+    return boxes
+
+
+@settings(deadline=None, max_examples=100)
+@given(boxes=cuts(), data=st.data())
+def test_boxes_tile_a_tensor_however_they_are_cut(boxes, data):
+    whole = [box for box in WHOLE if box.tensor != boxes[0].tensor]
+    assert untiled(MOE, whole + boxes) is None
+    index = data.draw(st.integers(0, len(boxes) - 1))
+    twice = [*boxes, boxes[index]]
+    for wrong in (boxes[:index] + boxes[index + 1 :], twice):
+        assert untiled(MOE, whole + wrong) == boxes[0].tensor
 
 
 def test_replicas_share_the_writing():

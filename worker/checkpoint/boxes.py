@@ -7,55 +7,64 @@ Source: design of checkpoints ("writers", blocks).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby, pairwise
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, groupby, pairwise
+
+import numpy as np
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import Plan
 
-# Of a tensor in the files of one rank, so that a reader need not read it all.  A stack of experts
-# is cut both ways, as another plan takes some experts, some rows, or both.
-BLOCKS, EXPERT_BLOCKS = 8, 32
+# Boxes of a piece and of a tensor in all: a reader need not read it all, and a manifest does not
+# grow with the ranks.  A stack of experts is cut both ways, as another plan takes some experts,
+# some rows, or both.
+PIECE_BLOCKS, TENSOR_BLOCKS = 8, 32
+EXPERT_PIECE_BLOCKS, EXPERT_TENSOR_BLOCKS = 32, 256
 
 
 def written(model: ModelShape, plan: Plan) -> dict[int, tuple[Piece, ...]]:
-    """{rank: pieces that it writes}; a piece goes to its holder with the fewest elements so far.
+    """{rank: boxes that it writes}; a piece goes to its holder with the fewest elements so far.
 
     Larger pieces are given first, and the lowest rank decides a tie.
     """
     tensors = {tensor.name: tensor for tensor in model_tensors(model)}
-    held = {
-        piece: tuple(rank for ranks in contributors for rank in ranks)
-        for piece, contributors in holders(model, plan).items()
-    }
-    loads = {rank: 0 for ranks in held.values() for rank in ranks}
+    held = holders(model, plan)
+    ranks = {contributors: sorted(chain(*contributors)) for contributors in set(held.values())}
+    loads = {rank: 0 for ranks_ in ranks.values() for rank in ranks_}
     chosen: dict[Piece, int] = {}
     for piece in sorted(held, key=lambda one: -numel(tensors[one.tensor], one)):
-        rank = min(held[piece], key=lambda r: (loads[r], r))
+        rank = min(ranks[held[piece]], key=loads.__getitem__)
         loads[rank] += numel(tensors[piece.tensor], piece)
         chosen[piece] = rank
-    return {rank: tuple(piece for piece in held if chosen[piece] == rank) for rank in sorted(loads)}
+    pieces = Counter(piece.tensor for piece in held)
+    found: dict[int, list[Piece]] = {rank: [] for rank in sorted(loads)}
+    for piece in held:
+        found[chosen[piece]] += _cut(piece, pieces[piece.tensor], tensors[piece.tensor].experts > 0)
+    return {rank: tuple(boxes) for rank, boxes in found.items()}
 
 
-def blocks(pieces: Sequence[Piece]) -> tuple[tuple[Piece, ...], ...]:
-    """Blocks of the pieces of one rank [files][boxes]: a file has a tensor once."""
+def by_file(boxes: Sequence[Piece]) -> tuple[tuple[Piece, ...], ...]:
+    """The boxes of one rank [files][boxes]: a file has a tensor once."""
     files: list[list[Piece]] = []
-    for _, of_tensor in groupby(sorted(pieces), key=lambda piece: piece.tensor):
+    for _, of_tensor in groupby(sorted(boxes), key=lambda box: box.tensor):
         mine = list(of_tensor)
-        cut = [block for piece in mine for block in _cut(piece, len(mine))]
-        files += [[] for _ in range(len(cut) - len(files))]
-        for file, block in zip(files, cut, strict=False):
-            file.append(block)
+        files += [[] for _ in range(len(mine) - len(files))]
+        for file, box in zip(files, mine, strict=False):
+            file.append(box)
     return tuple(map(tuple, files))
 
 
-def _cut(piece: Piece, pieces: int) -> Iterable[Piece]:
+def _cut(piece: Piece, pieces: int, has_experts: bool) -> Iterator[Piece]:
     """The blocks of one of so many pieces of a tensor."""
-    stacks = _ranges(piece.expert_start, piece.expert_stop, EXPERT_BLOCKS // 4 // pieces)
-    most = EXPERT_BLOCKS // pieces // len(stacks) if len(stacks) > 1 else BLOCKS // pieces
-    rows = _ranges(piece.start, piece.stop, min(BLOCKS, most))
+    if not has_experts:
+        parts = min(PIECE_BLOCKS, TENSOR_BLOCKS // pieces)
+        return (Piece(piece.tensor, *rows) for rows in _ranges(piece.start, piece.stop, parts))
+    parts = min(EXPERT_PIECE_BLOCKS, EXPERT_TENSOR_BLOCKS // pieces)
+    stacks = _ranges(piece.expert_start, piece.expert_stop, min(PIECE_BLOCKS, parts))
+    rows = _ranges(piece.start, piece.stop, min(PIECE_BLOCKS, parts // len(stacks)))
     return (Piece(piece.tensor, *row, *stack) for stack in stacks for row in rows)
 
 
@@ -101,15 +110,31 @@ def untiled(model: ModelShape, boxes: Iterable[Piece]) -> str | None:
             return box.tensor
         found[box.tensor].append(box)
     for tensor in model_tensors(model):
-        mine = found[tensor.name]
-        stacks = sorted({(box.expert_start, box.expert_stop) for box in mine})
-        rows = (sorted((b.start, b.stop) for b in mine if b[3:] == stack) for stack in stacks)
-        experts = max(1, tensor.experts)
-        if not _covers(stacks, experts) or not all(_covers(row, tensor.rows) for row in rows):
+        if not _covers_once(found[tensor.name], tensor.rows, max(1, tensor.experts)):
             return tensor.name
     return None
 
 
-def _covers(ranges: Sequence[tuple[int, int]], stop: int) -> bool:
-    edges = [0, *(edge for pair in ranges for edge in pair), stop]
-    return all(edges[i] == edges[i + 1] for i in range(0, len(edges), 2)) and bool(ranges)
+def _covers_once(boxes: Sequence[Piece], rows: int, experts: int) -> bool:
+    """Whether boxes of rows and experts cover each of them once, however they are cut."""
+    if not boxes:
+        return False
+    edges = np.array([box[1:] for box in boxes])
+    row_edges, row_index = np.unique(edges[:, :2], return_inverse=True)
+    expert_edges, expert_index = np.unique(edges[:, 2:], return_inverse=True)
+    spans = [(int(cut[0]), int(cut[-1])) for cut in (row_edges, expert_edges)]
+    if spans != [(0, rows), (0, experts)]:
+        return False
+    (start, stop), (first, last) = row_index.reshape(-1, 2).T, expert_index.reshape(-1, 2).T
+    if (start >= stop).any() or (first >= last).any():
+        return False
+    # Each box adds one at two of its corners and takes it away at the others: sums count covers.
+    counts = np.zeros((len(row_edges), len(expert_edges)), dtype=np.int64)
+    for row, expert, sign in (
+        (start, first, 1),
+        (stop, first, -1),
+        (start, last, -1),
+        (stop, last, 1),
+    ):
+        np.add.at(counts, (row, expert), sign)
+    return bool((counts.cumsum(axis=0).cumsum(axis=1)[:-1, :-1] == 1).all())

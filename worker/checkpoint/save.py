@@ -19,7 +19,7 @@ from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
 from planner.wording import counted
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.boxes import blocks, numel, offsets, untiled
+from worker.checkpoint.boxes import by_file, numel, offsets, untiled
 from worker.checkpoint.manifest import (
     InvalidManifest,
     Manifest,
@@ -56,7 +56,7 @@ def save_part(
     attempt: Attempt,
     rank: int,
     model: ModelShape,
-    pieces: Sequence[Piece],
+    boxes: Sequence[Piece],
     read: Read,
 ) -> RankPart:
     """Phase one: put the files of a rank, then the record of its boxes.
@@ -66,15 +66,15 @@ def save_part(
     """
     tensors = {tensor.name: tensor for tensor in model_tensors(model)}
     files: dict[str, int] = {}
-    boxes: list[SavedBox] = []
-    for index, of_file in enumerate(blocks(pieces)):
+    saved: list[SavedBox] = []
+    for index, of_file in enumerate(by_file(boxes)):
         file = f"rank-{rank}-{index}.safetensors"
         header = header_of(tensors, of_file)
         size = len(header) + sum(_bytes(tensors[box.tensor], box) for box in of_file for _ in PARTS)
-        chunks = _chunks(header, of_file, read, file, boxes)
+        chunks = _chunks(header, of_file, read, file, saved)
         vault.put(attempt.name(file), chunks, size)
         files[file] = size
-    part = RankPart(rank=rank, files=files, boxes=tuple(boxes))
+    part = RankPart(rank=rank, files=files, boxes=tuple(saved))
     content = sealed(part.model_dump_json().encode())
     vault.put(attempt.name(_record(rank)), [content], len(content))
     return part

@@ -18,7 +18,7 @@ import torch
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from worker.checkpoint.attempts import Attempt, outdated
-from worker.checkpoint.boxes import blocks
+from worker.checkpoint.boxes import by_file
 from worker.checkpoint.manifest import SavedStep
 from worker.checkpoint.save import NotYet, Read, commit, save_part
 from worker.checkpoint.vault import Vault, VaultFailed
@@ -92,7 +92,7 @@ class Saver:
         try:
             copies = {
                 box: tuple(_copied(part) for part in read(box))
-                for of_file in blocks(self._pieces)
+                for of_file in by_file(self._pieces)
                 for box in of_file
             }
         except (MemoryError, RuntimeError) as error:  # torch's, of any device
