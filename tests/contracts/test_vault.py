@@ -13,7 +13,7 @@ from tests.fakes.faulty_vault import FaultyVault
 from tests.fakes.vault import MemoryVault
 from tests.s3_server import S3Server, alone
 from worker.checkpoint.folder_vault import FolderVault
-from worker.checkpoint.vault import Described, VaultFailed
+from worker.checkpoint.vault import VaultFailed
 
 NAME = "step-7.e2/rank-0.safetensors"
 
@@ -131,16 +131,14 @@ def test_a_range_beyond_the_end_is_cut_not_short(vault):
     assert code_of(vault.read, NAME, 1, 9) == "cut"
 
 
-@pytest.mark.parametrize("make", [FolderVault])
-def test_a_vault_that_tells_sizes_tells_those_of_all_objects(tmp_path, make):
-    vault = make(tmp_path / "vault")
-    assert isinstance(vault, Described)
+def test_sizes_and_times_of_all_objects_are_told(vault):
     assert vault.facts() == {}
     vault.put(NAME, [b"abc"], 3)
     vault.commit("manifest.json", b"first")
     found = vault.facts()
     assert {name: about.num_bytes for name, about in found.items()} == {NAME: 3, "manifest.json": 5}
     assert abs(found[NAME].saved_at_s - time.time()) < 3600
+    assert set(vault.facts("manifest")) == {"manifest.json"}
 
 
 def test_tidying_touches_no_object(vault):

@@ -6,10 +6,10 @@ Without a fault it is the vault below it, so it passes that seam's contract suit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vault import Facts, Vault, VaultFailed
 
 Kind = Literal["full", "unanswered", "dies", "dies after", "stalls", "lies"]
 Operation = Literal["put", "commit", "read", "names", "remove"]
@@ -85,6 +85,11 @@ class FaultyVault:
         if fault is None or fault.kind != "lies":
             return found
         return tuple(name for name in self._older_names if name.startswith(prefix))
+
+    def facts(self, prefix: str = "") -> Mapping[str, Facts]:
+        """A listing too: the fault of `names` meets it."""
+        found = self.names(prefix)
+        return {name: facts for name, facts in self._inner.facts(prefix).items() if name in found}
 
     def remove(self, name: str) -> None:
         fault = self._next("remove")

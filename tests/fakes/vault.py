@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 
-from worker.checkpoint.vault import VaultFailed, check_name, whole
+from worker.checkpoint.vault import Facts, VaultFailed, check_name, whole
 
 
 class MemoryVault:
@@ -48,6 +49,9 @@ class MemoryVault:
     def names(self, prefix: str = "") -> tuple[str, ...]:
         self.fails("names", prefix)
         return tuple(sorted(name for name in self.objects if name.startswith(prefix)))
+
+    def facts(self, prefix: str = "") -> dict[str, Facts]:
+        return {name: Facts(len(self.objects[name]), time.time()) for name in self.names(prefix)}
 
     def remove(self, name: str) -> None:
         self._begin("remove", name)

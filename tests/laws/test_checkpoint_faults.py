@@ -128,8 +128,7 @@ def test_a_store_that_gives_back_another_manifest_is_told():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     for rank, mine in pieces.items():
         save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
-    looks = len(vault.objects)  # each record and each file is read once before
-    view = FaultyVault(vault, Fault("lies", "read", looks, 0.5))
+    view = FaultyVault(vault, Fault("lies", "read", len(pieces), 0.5))  # after the records
     with pytest.raises(InvalidManifest) as refusal:
         commit(view, OLD, len(pieces), MODEL, about(MODEL, 10), "data")
     assert view.fired

@@ -76,10 +76,10 @@ class FolderVault:
         with self._told(prefix):
             return tuple(sorted(name for name in self._walk() if name.startswith(prefix)))
 
-    def facts(self) -> dict[str, Facts]:
+    def facts(self, prefix: str = "") -> dict[str, Facts]:
         """Ask the file system; a file that goes meanwhile is left out."""
         found: dict[str, Facts] = {}
-        for name in self.names():
+        for name in self.names(prefix):
             with self._told(name), suppress(FileNotFoundError):
                 stat = self._path(name).stat()
                 found[name] = Facts(stat.st_size, stat.st_mtime)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from worker.checkpoint.attempts import Attempt, objects_of
 from worker.checkpoint.manifest import Damaged, InvalidManifest, Manifest
 from worker.checkpoint.open_vault import folder_of, open_vault
-from worker.checkpoint.vault import Described, Facts, Vault, VaultFailed
+from worker.checkpoint.vault import Facts, Vault, VaultFailed
 from worker.errors import WorkerError
 
 Condition = Literal["whole", "incomplete", "damaged", "newer"]
@@ -85,8 +85,8 @@ def saved_in(vault: Vault) -> tuple[Saved, ...]:
     Raises:
         VaultFailed: the names cannot be listed.
     """
-    facts = vault.facts() if isinstance(vault, Described) else {}
-    found = objects_of(facts or vault.names())
+    facts = vault.facts()
+    found = objects_of(facts)
     return tuple(_saved(vault, attempt, found[attempt], facts) for attempt in reversed(found))
 
 

@@ -26,7 +26,7 @@ from botocore.exceptions import SSLError as NotTrusted
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from worker.checkpoint.vault import NAME, VaultFailed, Why, check_name, whole
+from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, whole
 
 PART_BYTES = 16 << 20  # in memory at once; S3 takes parts of 5 MiB to 5 GiB
 MAX_PARTS = 10_000  # of one upload, by S3's limits
@@ -152,6 +152,10 @@ class S3Vault:
         return found
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
+        """Those of a listing."""
+        return tuple(sorted(self.facts(prefix)))
+
+    def facts(self, prefix: str = "") -> dict[str, Facts]:
         """List the bucket; objects that no vault names are left out."""
         with self._told(prefix):
             pages = (
@@ -159,9 +163,14 @@ class S3Vault:
                 .get_paginator("list_objects_v2")
                 .paginate(Bucket=self._bucket, Prefix=self._prefix + prefix)
             )
-            keys = [one["Key"] for page in pages for one in page.get("Contents", ())]
-        names = (key.removeprefix(self._prefix) for key in keys)
-        return tuple(sorted(name for name in names if NAME.fullmatch(name)))
+            objects = [one for page in pages for one in page.get("Contents", ())]
+        found = {
+            one["Key"].removeprefix(self._prefix): Facts(
+                one["Size"], one["LastModified"].timestamp()
+            )
+            for one in objects
+        }
+        return {name: facts for name, facts in found.items() if NAME.fullmatch(name)}
 
     def remove(self, name: str) -> None:
         """Delete an object."""

@@ -9,7 +9,8 @@ Source: design of checkpoints; two-phase commit; torch.distributed.checkpoint (`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from pydantic import ValidationError
@@ -29,12 +30,13 @@ from worker.checkpoint.manifest import (
     sealed,
     unsealed,
 )
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vault import Facts, Vault, VaultFailed
 from worker.engine.seam import Parts
 from worker.state.shards import box_shape
 from worker.training_settings import Frozen
 from worker.weights.files import bytes_of, safetensors_header
 
+READS_AT_ONCE = 10  # as many as an S3 client keeps connections
 PARTS = ("weight", "exp_avg", "exp_avg_sq")
 Read = Callable[[Piece], Parts]  # the parts of a box of the state, fp32
 
@@ -105,7 +107,7 @@ def commit(
         VaultFailed: the store fails, a file is shorter than its record says, or a newer epoch has
             removed it meanwhile.
     """
-    there = set(vault.names(f"{attempt}/"))
+    there = vault.facts(f"{attempt}/")
     missing = [rank for rank in range(ranks) if attempt.name(_record(rank)) not in there]
     if missing:
         raise NotYet(
@@ -114,11 +116,10 @@ def commit(
         )
     files: dict[str, int] = {}
     boxes: list[SavedBox] = []
-    for rank in range(ranks):
-        part = _part(vault.read(attempt.name(_record(rank))), rank)
+    for part in _parts(vault, attempt, ranks):
         files |= part.files
         boxes += part.boxes
-    _look_at(vault, attempt, files)
+    _look_at(vault, attempt, files, there)
     for name in PARTS:
         lacking = untiled(model, (saved_box.box for saved_box in boxes if saved_box.part == name))
         if lacking is not None:
@@ -133,7 +134,7 @@ def commit(
     if vault.read(attempt.manifest) != content:
         raise InvalidManifest("the store gives back another manifest", code="damaged")
     try:
-        _look_at(vault, attempt, files)
+        _look_at(vault, attempt, files, vault.facts(f"{attempt}/"))
     except VaultFailed as failure:
         # A rank that stalled before its commit is an older epoch by now, whose files may be gone.
         if failure.code in ("missing", "cut"):
@@ -159,10 +160,29 @@ def header_of(tensors: Mapping[str, Tensor], boxes: Sequence[Piece]) -> bytes:
     return safetensors_header(described, metadata)
 
 
-def _look_at(vault: Vault, attempt: Attempt, files: Mapping[str, int]) -> None:
-    """Raise VaultFailed where a file is not there or shorter than its record says."""
+def _look_at(
+    vault: Vault, attempt: Attempt, files: Mapping[str, int], listed: Mapping[str, Facts]
+) -> None:
+    """Raise VaultFailed where a file is not there or shorter than its record says.
+
+    A listing may be older than a file, so a file that it lacks is read.
+    """
     for file, size in files.items():
-        vault.read(attempt.name(file), size - 1, size)
+        name = attempt.name(file)
+        if name not in listed or listed[name].num_bytes != size:
+            vault.read(name, size - 1, size)
+
+
+def _parts(vault: Vault, attempt: Attempt, ranks: int) -> Iterable[RankPart]:
+    """The records of all ranks; many would take minutes one after the other."""
+
+    def read(rank: int) -> RankPart:
+        return _part(vault.read(attempt.name(_record(rank))), rank)
+
+    if ranks <= READS_AT_ONCE:
+        return map(read, range(ranks))
+    with ThreadPoolExecutor(READS_AT_ONCE) as pool:
+        return list(pool.map(read, range(ranks)))
 
 
 def _part(content: bytes, rank: int) -> RankPart:

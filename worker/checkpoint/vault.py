@@ -1,4 +1,4 @@
-"""A vault: where checkpoints are stored, as the six operations that a save and a load need.
+"""A vault: where checkpoints are stored, as the operations that a save and a load need.
 
 Invariants: an object is seen whole or not at all; `commit` creates an object once and never
 replaces it, whoever races.
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol
 
 from worker.errors import StoreFailed
 
@@ -33,6 +33,18 @@ class VaultFailed(StoreFailed):
 
     def __init__(self, sentence: str, why: Why) -> None:
         super().__init__(sentence, code=why)
+
+
+class Facts(NamedTuple):
+    """Size and time of an object.
+
+    Attributes:
+        num_bytes: it has.
+        saved_at_s: when it was stored, in Unix time.
+    """
+
+    num_bytes: int
+    saved_at_s: float
 
 
 class Vault(Protocol):
@@ -59,35 +71,14 @@ class Vault(Protocol):
     def names(self, prefix: str = "") -> tuple[str, ...]:
         """Names of all whole objects that begin with the prefix, in order."""
 
+    def facts(self, prefix: str = "") -> Mapping[str, Facts]:
+        """{name: facts} of the objects that `names` lists; none of them is read."""
+
     def remove(self, name: str) -> None:
         """Remove an object; nothing happens if it is not there."""
 
     def tidy(self, older_than_s: float) -> None:
         """Remove what writes that broke off left behind, if it is older; no object is touched."""
-
-
-class Facts(NamedTuple):
-    """Size and time of an object.
-
-    Attributes:
-        num_bytes: it has.
-        saved_at_s: when it was stored, in Unix time.
-    """
-
-    num_bytes: int
-    saved_at_s: float
-
-
-@runtime_checkable
-class Described(Protocol):
-    """A vault that tells sizes and times of its objects without reading them."""
-
-    def facts(self) -> Mapping[str, Facts]:
-        """{name: facts} of all whole objects.
-
-        Raises:
-            VaultFailed: the store fails.
-        """
 
 
 def check_name(name: str) -> None:

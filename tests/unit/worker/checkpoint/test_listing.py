@@ -68,7 +68,7 @@ def test_a_manifest_that_cannot_be_read_says_why(change, condition):
     vault = vault_of(MemoryVault(), OLD, NEW)
     vault.objects[NEW.manifest] = change(vault.objects[NEW.manifest])
     newest = saved_in(vault)[0]
-    assert (newest.condition, newest.manifest, newest.num_bytes) == (condition, None, None)
+    assert (newest.condition, newest.manifest) == (condition, None)
     assert str(NEW) in newest.fault
     assert code_of(newest.read_manifest) == condition
 
