@@ -26,7 +26,7 @@ from botocore.exceptions import SSLError as NotTrusted
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
-from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, whole
+from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, parts_of, whole
 
 PART_BYTES = 16 << 20  # in memory at once; S3 takes parts of 5 MiB to 5 GiB
 MAX_PARTS = 10_000  # of one upload, by S3's limits
@@ -116,7 +116,7 @@ class S3Vault:
         """Upload an object, a large one in parts; one that breaks off is aborted."""
         key = self._key(name)
         part_bytes = max(self._part_bytes, -(-num_bytes // MAX_PARTS))
-        parts = _parts(whole(chunks, num_bytes, name), part_bytes)
+        parts = parts_of(whole(chunks, num_bytes, name), part_bytes)
         with self._told(name):
             if num_bytes > part_bytes:
                 self._upload(key, parts)
@@ -377,21 +377,6 @@ def _client_of(environment: Mapping[str, str], patience: Patience) -> Any:
             retries={"mode": "standard", "total_max_attempts": patience.tries},
         ),
     )
-
-
-def _parts(chunks: Iterable[bytes | memoryview], part_bytes: int) -> Iterator[bytearray]:
-    """The chunks as parts of that size; the last, a shorter one, comes when no chunk is left."""
-    part = bytearray()
-    for chunk in chunks:
-        rest = memoryview(chunk)
-        while len(rest):
-            if len(part) == part_bytes:
-                yield part
-                part = bytearray()
-            taken = rest[: part_bytes - len(part)]
-            part += taken
-            rest = rest[len(taken) :]
-    yield part
 
 
 def _code(error: ClientError) -> str:

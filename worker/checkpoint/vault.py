@@ -97,3 +97,18 @@ def whole(
         yield chunk
     if found != num_bytes:
         raise VaultFailed(f"{name} has {found} of {num_bytes} bytes", "cut")
+
+
+def parts_of(chunks: Iterable[bytes | memoryview], part_bytes: int) -> Iterator[bytearray]:
+    """The chunks as parts of that size; the last, a shorter one, comes when no chunk is left."""
+    part = bytearray()
+    for chunk in chunks:
+        rest = memoryview(chunk)
+        while len(rest):
+            if len(part) == part_bytes:
+                yield part
+                part = bytearray()
+            taken = rest[: part_bytes - len(part)]
+            part += taken
+            rest = rest[len(taken) :]
+    yield part
