@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from migration.errors import StateLost
-from migration.layout import PART_BYTES, Parts, StateLayout, describe
+from migration.layout import StateLayout, describe
 from planner.plans.pieces import region_piece
 from planner.plans.regions import Ints, Mask
+from planner.plans.state_rule import PartNames, element_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class MovingClass:
         num_bytes: of all parts of all its regions.
     """
 
-    parts: Parts
+    parts: PartNames
     regions: tuple[int, ...]
     holders: tuple[int, ...]
     receivers: tuple[int, ...]
@@ -59,7 +60,7 @@ def moving_classes(held: StateLayout, needed: StateLayout) -> tuple[MovingClass,
                 field="min_holders",
                 code="NoHolder",
             )
-        sizes = held.regions.numel * (PART_BYTES * len(parts))
+        sizes = held.regions.numel * element_bytes(parts)
         found += _grouped(parts, np.flatnonzero(moving), have, missing, sizes)
     return tuple(found)
 
@@ -69,12 +70,12 @@ def bytes_missing(held: StateLayout, needed: StateLayout) -> tuple[int, ...]:
     total = np.zeros(len(held), dtype=np.int64)
     for parts, have in held.masks.items():
         lacks = (needed.masks[parts] & ~have).astype(np.int64)
-        total += lacks @ (held.regions.numel * (PART_BYTES * len(parts)))
+        total += lacks @ (held.regions.numel * element_bytes(parts))
     return tuple(total.tolist())
 
 
 def _grouped(
-    parts: Parts, moving: Ints, have: Mask, missing: Mask, sizes: Ints
+    parts: PartNames, moving: Ints, have: Mask, missing: Mask, sizes: Ints
 ) -> list[MovingClass]:
     columns = np.packbits(np.concatenate([have[:, moving], missing[:, moving]]), axis=0).T
     alike: dict[bytes, list[int]] = {}

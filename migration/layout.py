@@ -23,10 +23,7 @@ from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import Cuts, Mask, Regions, regions_of
-
-Parts = tuple[str, ...]
-PARTS: Parts = ("weight", "exp_avg", "exp_avg_sq")  # of the state of a piece
-PART_BYTES = 4  # of one element of a part; fp32
+from planner.plans.state_rule import ZERO_0, PartNames, StateRule
 
 
 class Participant(Protocol):
@@ -59,13 +56,12 @@ class StateLayout:
 
     Attributes:
         regions: of the state, at the common refinement.
-        masks: {parts: which regions of them each member has [members, regions]}.  Parts whose
-            holders are the same stand in one entry and travel together: all three in fp32; with
-            ZeRO 1, which gives weights to every replica and moments to one, there are two entries.
+        masks: {parts: which regions of them each member has [members, regions]}.  PartNames whose
+            holders are the same stand in one entry and travel together; see `StateRule`.
     """
 
     regions: Regions
-    masks: Mapping[Parts, Mask]
+    masks: Mapping[PartNames, Mask]
 
     def __getitem__(self, transport_rank: int) -> tuple[Piece, ...]:
         """The pieces of a member, in canonical order, whatever parts it has of them."""
@@ -81,6 +77,7 @@ def held_layout(
     members: Sequence[Participant],
     layouts: Mapping[int, Plan],
     cuts: Cuts,
+    rule: StateRule = ZERO_0,
 ) -> StateLayout:
     """Pieces that the members hold before the change.
 
@@ -89,6 +86,7 @@ def held_layout(
         members: in transport-rank order.
         layouts: the plan of every epoch that a member holds.
         cuts: of the refinement.
+        rule: of the state.
 
     Raises:
         LayoutMismatch: a member says that it holds an epoch whose plan is not given or does not
@@ -96,12 +94,15 @@ def held_layout(
     """
     seats = {epoch: _seats(plan) for epoch, plan in layouts.items()}
     regions = regions_of(model, cuts)
-    rows = np.zeros((len(members), len(regions)), dtype=bool)
-    for index, member in enumerate(members):
-        for epoch in (member.holds, member.also_holds):
-            if epoch is not None:
-                rows[index] |= regions.of_seat(_held_seat(index, member, epoch, seats))
-    return StateLayout(regions, {PARTS: rows})
+    held = [
+        [
+            _held_seat(index, member, epoch, seats)
+            for epoch in (member.holds, member.also_holds)
+            if epoch is not None
+        ]
+        for index, member in enumerate(members)
+    ]
+    return StateLayout(regions, rule.masks(regions, held))
 
 
 def _held_seat(
@@ -130,6 +131,7 @@ def needed_layout(
     plan: Plan,
     members: Sequence[Participant],
     cuts: Cuts,
+    rule: StateRule = ZERO_0,
 ) -> StateLayout:
     """Pieces that the members must hold after the change.
 
@@ -138,6 +140,7 @@ def needed_layout(
         plan: the new plan.
         members: in transport-rank order.
         cuts: of the refinement.
+        rule: of the state.
 
     Raises:
         LayoutMismatch: the members do not fill the seats of the plan one to one.
@@ -150,7 +153,7 @@ def needed_layout(
             "each rank needs one member"
         )
     regions = regions_of(model, cuts)
-    rows = np.zeros((len(members), len(regions)), dtype=bool)
+    needed: list[list[Seat]] = [[] for _ in members]
     for index, member in enumerate(members):
         if member.rank is None:
             continue
@@ -160,8 +163,8 @@ def needed_layout(
                 f"member {index} is rank {member.rank} on GPU {member.gpu} of {member.node!r}, "
                 f"but the new plan seats that rank on GPU {seat.gpu} of {seat.node!r}"
             )
-        rows[index] = regions.of_seat(seat)
-    return StateLayout(regions, {PARTS: rows})
+        needed[index].append(seat)
+    return StateLayout(regions, rule.masks(regions, needed))
 
 
 def describe(piece: Piece) -> str:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from migration.classes import MovingClass
-from migration.layout import PART_BYTES, PARTS, Parts
 from planner.model.tensors import Tensor, layer_tensors
 from planner.plans.pieces import Piece, region_pieces
 from planner.plans.regions import Regions
+from planner.plans.state_rule import PARTS, PartNames, element_bytes
 
 
 class Slice(NamedTuple):
@@ -33,7 +33,7 @@ class Slice(NamedTuple):
     piece: Piece
     start: int
     stop: int
-    parts: Parts = PARTS
+    parts: PartNames = PARTS
 
     @property
     def box(self) -> Piece:
@@ -52,7 +52,7 @@ class Line:
         ends: where each piece ends, in bytes.
     """
 
-    parts: Parts
+    parts: PartNames
     pieces: tuple[Piece, ...]
     row_bytes: tuple[int, ...]
     ends: tuple[int, ...]
@@ -88,7 +88,7 @@ def line_of(regions: Regions, one: MovingClass) -> Line:
     for layer in sorted({int(regions.layer[region]) for region in one.regions}):
         tensors.update({tensor.name: tensor for tensor in layer_tensors(regions.model, layer)})
     row_bytes = tuple(
-        tensors[piece.tensor].row_numel * PART_BYTES * len(one.parts) for piece in pieces
+        tensors[piece.tensor].row_numel * element_bytes(one.parts) for piece in pieces
     )
     sizes = (_rows(piece) * size for piece, size in zip(pieces, row_bytes, strict=True))
     return Line(one.parts, pieces, row_bytes, tuple(accumulate(sizes)))
@@ -99,7 +99,7 @@ def _rows(piece: Piece) -> int:
     return (piece.stop - piece.start) * (piece.expert_stop - piece.expert_start)
 
 
-def _boxes(piece: Piece, parts: Parts, start: int, stop: int) -> Iterator[Slice]:
+def _boxes(piece: Piece, parts: PartNames, start: int, stop: int) -> Iterator[Slice]:
     """Rows `[start, stop)`, counted expert by expert, as slices.
 
     Some rows of one expert, whole experts, some rows of another.

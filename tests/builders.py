@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition, Node
@@ -19,7 +20,8 @@ from planner.placement.place import can_pack, place, room_of
 from planner.plans.pieces import Piece, held_pieces, tensor_pieces
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import Seat
-from planner.plans.regions import Cuts
+from planner.plans.regions import Cuts, Mask, Regions
+from planner.plans.state_rule import PARTS, StateRule
 from planner.profiles.profile import Profile, load_profile
 
 MODEL = find_model("tiny-llama")
@@ -201,6 +203,19 @@ def moe_plans(draw: st.DrawFn, model: ModelShape = MOE) -> Plan:
                 placement.append(PlacedStage(t, replica, s, node, gpus))
         templates.append(FilledTemplate(tuple(stages), 1, (1,) * replicas))
     return Plan(tuple(templates), tuple(placement))
+
+
+def _owned(regions: Regions, seat: Seat) -> Mask:
+    """Of the holders in a template, replicas take turns to own what each of them holds."""
+    template = seat.pipeline.template
+    stage = template.stages[seat.stage]
+    copies = template.replicas if stage.ep * stage.expert_tp == stage.tp else 1
+    turn: Mask = np.arange(len(regions)) % copies == seat.pipeline.replica % copies
+    return regions.of_seat(seat) & turn
+
+
+# A rule with owners, as ZeRO 1 has one: no product code has it yet.
+OWNERS = StateRule(((PARTS[:1], Regions.of_seat), (PARTS[1:], _owned)))
 
 
 def seat_pieces(model: ModelShape, seat: Seat, cuts: Cuts) -> tuple[Piece, ...]:

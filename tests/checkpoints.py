@@ -11,13 +11,14 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
+from planner.plans.state_rule import PARTS
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import VERSION, Manifest, SavedStep
-from worker.checkpoint.save import PARTS, commit, save_part
+from worker.checkpoint.save import commit, save_part
 from worker.checkpoint.vault import Vault
 from worker.contract import TrainingSpec
-from worker.state.held_state import view
+from worker.model.boxes import view
 
 
 class State:

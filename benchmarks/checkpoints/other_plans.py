@@ -9,6 +9,7 @@ from planner.model.tensors import held_tensors
 from planner.plans.pieces import shard
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from planner.plans.state_rule import PARTS, element_bytes
 from tests.builders import tiled
 from tests.checkpoints import save, state
 from tests.fakes.vault import MemoryVault
@@ -16,7 +17,6 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import numel
 from worker.checkpoint.load import Checkpoint, Newest, newest
 
-STATE_BYTES = 12  # of an element: weight and two moments, fp32
 DENSE = ModelShape(name="dense", layers=4, hidden=512, heads=8, kv_heads=8, ffn=1408, vocab=4096)
 ROUTED = ModelShape(
     name="routed",
@@ -77,5 +77,5 @@ def _share(checkpoint: Checkpoint, model: ModelShape, seat) -> float:
     for tensor in held_tensors(model, seat.layers):
         box = shard(tensor, seat)
         checkpoint.read(box)
-        held_bytes += STATE_BYTES * numel(tensor, box)
+        held_bytes += element_bytes(PARTS) * numel(tensor, box)
     return checkpoint.bytes_read / held_bytes

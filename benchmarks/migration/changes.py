@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
-from migration.layout import PARTS, StateLayout
+from migration.layout import StateLayout
 from planner.model.shape import ModelShape
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement, regions_of
+from planner.plans.state_rule import ZERO_0
 
 PAPER_NODES = (3, 4, 4, 4, 4)  # GPUs of each node: 19 in all
 
@@ -36,11 +35,8 @@ def change_between(model: ModelShape, old: Plan, new: Plan, lost: Sequence[str] 
     spots = [*after, *(spot for spot in before if spot not in after)]
 
     def layout(seats: dict) -> StateLayout:
-        rows = np.zeros((len(spots), len(regions)), dtype=bool)
-        for index, spot in enumerate(spots):
-            if spot in seats:
-                rows[index] = regions.of_seat(seats[spot])
-        return StateLayout(regions, {PARTS: rows})
+        members = [[seats[spot]] if spot in seats else [] for spot in spots]
+        return StateLayout(regions, ZERO_0.masks(regions, members))
 
     return Change(layout(before), layout(after), tuple(node for node, _ in spots))
 

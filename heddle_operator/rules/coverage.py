@@ -21,6 +21,7 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import region_piece
 from planner.plans.ranks import Part, Seat
 from planner.plans.regions import SHARES, Mask, Regions, common_refinement, regions_of
+from planner.plans.state_rule import ZERO_0
 from worker.contract import RankReport, Resume, resume_of
 
 NO_COMMON_STEP = "there is no step that all survivors can reach"
@@ -37,7 +38,7 @@ class Survivors:
 
     Attributes:
         regions: of the model, cut as the plans of all of them cut it; None: they hold nothing.
-        masks: by part of the model, which regions it has.
+        masks: by part of the model, which regions of each entry of the rule it has.
         ranks: by progress, one rank that has made it.
         parts: by pod, how many layouts its ranks hold of each part; None: of no part.
         progress: by pod, how many of its ranks have made the same progress.
@@ -80,7 +81,7 @@ class Survivors:
                 parts.setdefault(holder.pod, Counter())[part] += 1
         cuts = common_refinement(record.plan for record in held.values())
         regions = regions_of(model, cuts) if held else None
-        masks = {p: regions.of_seat(seat) for p, seat in found.items()} if regions else {}
+        masks = {p: ZERO_0.of_seat(regions, seat) for p, seat in found.items()} if regions else {}
         return Survivors(regions, masks, ranks, parts, progress)
 
     def lost_piece(self, without: Collection[str] = ()) -> str:
@@ -127,16 +128,17 @@ class Survivors:
         regions = self.regions
         if regions is None or not parts:
             return NO_STATE
-        found = np.zeros(len(regions), dtype=bool)
+        found = np.zeros((len(ZERO_0.entries), len(regions)), dtype=bool)
         for part in parts:
             if part is not None:
                 found |= self.masks[part]
         if found.all():
             return ""
-        missing = region_piece(regions, int(np.flatnonzero(~found)[0]))
+        lost = int(np.argwhere(~found)[0, 1])
+        missing = region_piece(regions, lost)
         experts = (
             f" of experts {missing.expert_start} to {missing.expert_stop}"
-            if regions.share[~found][0] == SHARES.index("experts")
+            if regions.share[lost] == SHARES.index("experts")
             else ""
         )
         return (

@@ -12,12 +12,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel, tied_numel
 from planner.model.workload import MemoryRule, Precision, Workload
 from planner.plans.plan import FilledTemplate
+from planner.plans.state_rule import PARTS, copies, element_bytes
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import Profile
@@ -52,12 +54,24 @@ WORKER_BUCKET = 1 << 22  # 16 MiB in fp32, near the best size of collectives
 # At the step its fp16 gradients become fp32: its ZeRO optimizer flattens and casts one group of
 # parameters at a time, and groups of a third of a bucket keep within that of a bucket's gradients.
 DEEPSPEED_BUCKET = 500_000_000
+
+
+def _allocated(precision: Precision) -> Rule:
+    """What the worker allocates: the weight that is multiplied, and the rest of the state."""
+    copy = element_bytes(copies(precision))
+    weight = copy or element_bytes(("weight",))
+    return Rule(
+        weight=weight,
+        gradient=4,
+        optimizer=element_bytes(PARTS) + copy - weight,
+        step=8,
+        bucket=WORKER_BUCKET,
+        messages=1,
+    )
+
+
 RULES: Mapping[MemoryRule, Mapping[Precision, Rule]] = {
-    "worker": {
-        "fp32": Rule(weight=4, gradient=4, optimizer=8, step=8, bucket=WORKER_BUCKET, messages=1),
-        "fp16": Rule(weight=2, gradient=4, optimizer=12, step=8, bucket=WORKER_BUCKET, messages=1),
-        "bf16": Rule(weight=2, gradient=4, optimizer=12, step=8, bucket=WORKER_BUCKET, messages=1),
-    },
+    "worker": {precision: _allocated(precision) for precision in get_args(Precision)},
     "paper": {
         "fp32": Rule(weight=4, gradient=4, optimizer=8, step=0, bucket=math.inf, messages=2),
         "fp16": Rule(

@@ -20,10 +20,10 @@ import numpy as np
 from planner.errors import InvalidPlan
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
-from planner.plans.movement import STATE_BYTES
 from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Mask, common_refinement, regions_of
+from planner.plans.state_rule import ZERO_0, StateRule, element_bytes
 
 Fate = Literal["lost", "gained", "changed", "kept"]
 Gpu = tuple[str, int]
@@ -145,27 +145,30 @@ def _shape(template: FilledTemplate) -> object:
     return tuple((stage.gpu_type, stage.tp) for stage in template.stages)
 
 
-def moves(model: ModelShape, before: Plan, after: Plan) -> dict[tuple[str, str], int]:
+def moves(
+    model: ModelShape, before: Plan, after: Plan, rule: StateRule = ZERO_0
+) -> dict[tuple[str, str], int]:
     """Bytes of state that go from node to node: {(from, to): bytes}."""
     regions = regions_of(model, common_refinement([before, after]))
-    sizes = (regions.numel * STATE_BYTES).tolist()
+    sizes = [regions.numel * element_bytes(parts) for parts, _ in rule.entries]
+    parts_bytes = np.concatenate(sizes).tolist()  # of each region, entry by entry
     held: dict[Gpu, Mask] = {}
-    holders: list[list[str]] = [[] for _ in sizes]
+    holders: list[list[str]] = [[] for _ in parts_bytes]
     for seat in RankMap.of(before).seats:
-        mine = held[seat.node, seat.gpu] = regions.of_seat(seat)
-        for region in np.flatnonzero(mine).tolist():
-            if seat.node not in holders[region]:
-                holders[region].append(seat.node)
+        mine = held[seat.node, seat.gpu] = rule.of_seat(regions, seat).ravel()
+        for index in np.flatnonzero(mine).tolist():
+            if seat.node not in holders[index]:
+                holders[index].append(seat.node)
     sent: Counter[str] = Counter()
     found: Counter[tuple[str, str]] = Counter()
     for seat in RankMap.of(after).seats:
-        needed = regions.of_seat(seat)
+        needed = rule.of_seat(regions, seat).ravel()
         if (seat.node, seat.gpu) in held:
             needed &= ~held[seat.node, seat.gpu]
-        for region in np.flatnonzero(needed).tolist():
+        for index in np.flatnonzero(needed).tolist():
             source = seat.node
-            if source not in holders[region]:
-                source = min(holders[region], key=lambda node: (sent[node], node))
-                sent[source] += sizes[region]
-            found[source, seat.node] += sizes[region]
+            if source not in holders[index]:
+                source = min(holders[index], key=lambda node: (sent[node], node))
+                sent[source] += parts_bytes[index]
+            found[source, seat.node] += parts_bytes[index]
     return dict(found)

@@ -2,7 +2,8 @@
 
 A GPU keeps what it holds, wherever its new rank is; what its new layout needs beyond that must come
 from others.  Closed form of the piece table's answer (a law test compares them), because the search
-asks often.
+asks often.  It counts by the rule that every holder has all parts, and no fraction is lost: the
+degrees of a plan divide the rows that they cut.
 Source: design, section 3 ("only missing bytes move").
 """
 
@@ -16,8 +17,8 @@ from planner.model.tensors import holds_tied, tied_numel
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import share_numels
+from planner.plans.state_rule import PARTS, element_bytes
 
-STATE_BYTES = 12  # per parameter: fp32 master and two fp32 moments
 Slice = tuple[int, int]  # (index, of so many equal ones)
 
 
@@ -50,10 +51,11 @@ def missing_bytes(model: ModelShape, current: Plan, plan: Plan) -> dict[tuple[st
     """Bytes of the new layout that each GPU, as (node, index), did not hold before."""
     before = {(seat.node, seat.gpu): seat for seat in RankMap.of(current).seats}
     missing: dict[tuple[str, int], int] = {}
+    state_bytes = element_bytes(PARTS)
     for seat in RankMap.of(plan).seats:
         gpu = (seat.node, seat.gpu)
         kept = shared_numel(model, seat, before[gpu]) if gpu in before else 0
-        missing[gpu] = (held_numel(model, seat) - kept) * STATE_BYTES
+        missing[gpu] = (held_numel(model, seat) - kept) * state_bytes
     return missing
 
 

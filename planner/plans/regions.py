@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -128,27 +127,31 @@ class Regions:
 def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
     """The regions of a model under some cuts."""
     units = (math.lcm(*cuts.ep), math.lcm(*cuts.tp), math.lcm(*cuts.etp))
-    grids = {
-        "whole": [(0, units[0], 0, 1, Fraction(1))],
-        "rows": [
-            (0, units[0], *row, Fraction(row[1] - row[0], units[1]))
-            for row in pairwise(cut_points(units[1], cuts.tp))
-        ],
-        "experts": [
-            (*block, *row, Fraction((block[1] - block[0]) * (row[1] - row[0]), units[0] * units[2]))
-            for block in pairwise(cut_points(units[0], cuts.ep))
-            for row in pairwise(cut_points(units[2], cuts.etp))
-        ],
+    experts, tp, etp = (
+        tuple(pairwise(cut_points(unit, degrees)))
+        for unit, degrees in zip(units, (cuts.ep, cuts.tp, cuts.etp), strict=True)
+    )
+    grids: dict[Share, list[_Box]] = {
+        "whole": [(0, units[0], 0, 1)],
+        "rows": [(0, units[0], *row) for row in tp],
+        "experts": [(*block, *row) for block in experts for row in etp],
     }
     found: list[tuple[int, ...]] = []
     first: dict[tuple[int, Share], int] = {}
+    alike: dict[tuple[str, Share], list[int]] = {}  # sizes of the regions of all such layers
     for layer in range(model.layers + 2):
-        for index, (share, numel) in enumerate(
-            zip(SHARES, share_numels(model, layer), strict=True)
-        ):
-            if numel:
-                first[layer, share] = len(found)
-                found += [(layer, index, *box[:4], int(numel * box[4])) for box in grids[share]]
+        for index, share in enumerate(SHARES):
+            tensors = [one for one in layer_tensors(model, layer) if share_of(one) == share]
+            if not tensors:
+                continue
+            kind = model.kind(layer), share
+            if kind not in alike:
+                alike[kind] = [
+                    sum(_numel(tensor, box, units) for tensor in tensors) for box in grids[share]
+                ]
+            first[layer, share] = len(found)
+            sizes = zip(grids[share], alike[kind], strict=True)
+            found += [(layer, index, *box, numel) for box, numel in sizes]
     table = np.array(found, dtype=np.int64)
     return Regions(
         model=model,
@@ -161,3 +164,20 @@ def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
         units=units,
         first=first,
     )
+
+
+_Box = tuple[int, int, int, int]  # experts [start, stop), rows [start, stop) of a region, in units
+
+
+def _numel(tensor: Tensor, box: _Box, units: tuple[int, int, int]) -> int:
+    """Elements of a tensor in a region, whole rows of whole experts, wherever the cuts fall."""
+    share = share_of(tensor)
+    if share == "whole":
+        return tensor.numel
+    of_experts, of_tp, of_etp = units
+    of_rows = of_etp if share == "experts" else of_tp
+    rows = box[3] * tensor.rows // of_rows - box[2] * tensor.rows // of_rows
+    experts = max(1, tensor.experts)
+    if share == "experts":
+        experts = box[1] * experts // of_experts - box[0] * experts // of_experts
+    return experts * rows * tensor.row_numel

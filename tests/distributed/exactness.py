@@ -255,7 +255,7 @@ def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import held_pieces, shard
     from planner.plans.regions import common_refinement
-    from worker.state.held_state import view
+    from worker.model.boxes import view
 
     cuts, found = common_refinement([plan]), {}
     for tensor in held_tensors(case.model, target.seat.layers):

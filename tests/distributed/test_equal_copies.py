@@ -53,8 +53,8 @@ def _train(rank, store, epoch, precision, data):
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import Progress, StageBuild
+    from worker.model.boxes import view
     from worker.model.initial_weights import initial_rows
-    from worker.state.held_state import view
     from worker.state.shards import TargetShards
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets

@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from migration.classes import bytes_missing
 from migration.errors import StateLost
-from migration.layout import PARTS, StateLayout
+from migration.layout import StateLayout, held_layout, needed_layout
 from migration.transfer import plan_transfer
 from planner.model.tensors import model_tensors
 from planner.plans.movement import bytes_to_move
+from planner.plans.pieces import region_pieces
 from planner.plans.plan import Plan
+from planner.plans.state_rule import PARTS
+from tests.builders import MOE, OWNERS, moe_plans
 from tests.laws.changes import MODEL, Change, any_changes, changes, plans
 
 
@@ -167,6 +170,26 @@ def test_parts_with_other_holders_move_apart_from_the_weights(change: Change):
     for rank in range(len(change.members)):
         for message in transfer.messages(rank):
             assert all(part.parts in (PARTS[:1], PARTS[1:]) for part in message.slices)
+
+
+@given(moe_plans(), moe_plans())
+def test_owners_of_a_rule_get_their_parts_and_nobody_else_does(old, new):
+    plain = Change(old, new, frozenset(), MOE)
+    held = held_layout(MOE, plain.members, {1: old}, plain.cuts, OWNERS)
+    needed = needed_layout(MOE, new, plain.members, plain.cuts, OWNERS)
+    transfer = plan_transfer(held, needed, plain.node_of, message_bytes=256, grain_bytes=32)
+    for rank, messages in enumerate(messages_of(plain, transfer)):
+        for parts, mask in needed.masks.items():
+            lacks = region_pieces(needed.regions, mask[rank] & ~held.masks[parts][rank])
+            rows = [
+                row
+                for message in messages
+                if message.receiver == rank
+                for part in message.slices
+                if part.parts == parts
+                for row in rows_of(part.box)
+            ]
+            assert Counter(rows) == Counter(row for piece in lacks for row in rows_of(piece))
 
 
 @given(any_changes())

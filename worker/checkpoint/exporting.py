@@ -17,9 +17,9 @@ import torch
 from planner.model.tensors import Tensor
 from worker.checkpoint.boxes import offsets
 from worker.checkpoint.manifest import Manifest, SavedBox
-from worker.checkpoint.verify import CHUNK_BYTES, NUMBER_BYTES, Contents
+from worker.checkpoint.verify import CHUNK_BYTES, Contents
 from worker.errors import InvalidWeights
-from worker.state.shards import box_shape
+from worker.model.boxes import box_shape
 from worker.weights.files import File
 from worker.weights.hugging_face.config import config_of
 from worker.weights.hugging_face.families import FAMILIES
@@ -76,8 +76,9 @@ class SavedWeights:
         """The numbers of a run of rows, of which only some columns may be wanted."""
         rows = [one.stop - one.start for one in part[: max(1, len(shape) - 1)]]
         whole = [*rows, *shape[len(rows) :]]
-        start = saved.start + NUMBER_BYTES * first
-        content = self._contents.read(saved.file, start, start + NUMBER_BYTES * math.prod(whole))
+        start = saved.start + torch.float32.itemsize * first
+        stop = start + torch.float32.itemsize * math.prod(whole)
+        content = self._contents.read(saved.file, start, stop)
         numbers = torch.frombuffer(bytearray(content), dtype=torch.float32).reshape(whole)
         return numbers[..., part[-1]] if len(shape) > 1 else numbers
 
@@ -161,6 +162,6 @@ def _runs(shape: Sequence[int], box: Box) -> Iterator[tuple[int, Box]]:
             for first, part in _runs(shape[1:], box[1:]):
                 yield index * row + first, (slice(index, index + 1), *part)
         return
-    step = max(1, CHUNK_BYTES // (NUMBER_BYTES * row))
+    step = max(1, CHUNK_BYTES // (torch.float32.itemsize * row))
     for start in range(box[0].start, box[0].stop, step):
         yield start * row, (slice(start, min(start + step, box[0].stop)), *box[1:])

@@ -18,15 +18,14 @@ import torch
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
+from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import overlap
 from worker.checkpoint.looking import examined
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
-from worker.checkpoint.save import PARTS
 from worker.checkpoint.vault import Vault
 from worker.engine.seam import Parts
-from worker.state.held_state import view
-from worker.state.shards import box_shape
+from worker.model.boxes import box_shape, view, within
 
 Numbers = npt.NDArray[np.float32]
 AT_ONCE_BYTES = 32_000_000  # of one read, unless a block has more
@@ -110,7 +109,7 @@ class Checkpoint:
                 continue
             into = dict(zip(PARTS, view(tensor, box, parts, common), strict=True))
             for saved, numbers in self._blocks(tensor, run):
-                source = numbers[_within(tensor, saved.box, common)]
+                source = numbers[within(tensor, saved.box, common)]
                 into[saved.part].detach().numpy()[...] = source
                 filled[saved.part] += source.size
         if any(filled[name] != part.numel() for name, part in zip(PARTS, parts, strict=True)):
@@ -126,7 +125,7 @@ class Checkpoint:
         shape = box_shape(tensor, run[0].box)
         for saved in run:
             block = content[saved.start - begin :][: saved.num_bytes]
-            size = math.prod(shape) * torch.float32.itemsize
+            size = math.prod(shape) * element_bytes((saved.part,))
             if len(block) != size or digest_of(block) != saved.digest:
                 raise InvalidManifest(
                     f"{name} has other bytes of {saved.box.tensor} than were saved", code="damaged"
@@ -150,13 +149,3 @@ def _runs(boxes: Iterable[SavedBox]) -> dict[str, list[list[SavedBox]]]:
         else:
             runs.append([saved])
     return found
-
-
-def _within(tensor: Tensor, box: Piece, common: Piece) -> tuple[slice, ...]:
-    """Where a box that `box` contains lies in the numbers of `box`."""
-    found = [slice(None)] * len(tensor.shape)
-    found[tensor.row_dim] = slice(common.start - box.start, common.stop - box.start)
-    if tensor.experts:
-        first = box.expert_start
-        found[0] = slice(common.expert_start - first, common.expert_stop - first)
-    return tuple(found)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.plans.pieces import Piece
+from planner.plans.state_rule import PARTS, element_bytes
 from planner.wording import counted
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import by_file, numel, offsets, untiled
@@ -32,12 +33,11 @@ from worker.checkpoint.manifest import (
 )
 from worker.checkpoint.vault import Facts, Vault, VaultFailed
 from worker.engine.seam import Parts
-from worker.state.shards import box_shape
+from worker.model.boxes import box_shape
 from worker.training_settings import Frozen
 from worker.weights.files import bytes_of, safetensors_header
 
 READS_AT_ONCE = 10  # as many as an S3 client keeps connections
-PARTS = ("weight", "exp_avg", "exp_avg_sq")
 Read = Callable[[Piece], Parts]  # the parts of a box of the state, fp32
 
 
@@ -72,7 +72,8 @@ def save_part(
     for index, of_file in enumerate(by_file(boxes)):
         file = f"rank-{rank}-{index}.safetensors"
         header = header_of(tensors, of_file)
-        size = len(header) + sum(_bytes(tensors[box.tensor], box) for box in of_file for _ in PARTS)
+        elements = sum(numel(tensors[box.tensor], box) for box in of_file)
+        size = len(header) + elements * element_bytes(PARTS)
         chunks = _chunks(header, of_file, read, file, saved)
         vault.put(attempt.name(file), chunks, size)
         files[file] = size
@@ -200,10 +201,6 @@ def _part(content: bytes, rank: int) -> RankPart:
 
 def _record(rank: int) -> str:
     return f"part-{rank}.json"
-
-
-def _bytes(tensor: Tensor, box: Piece) -> int:
-    return numel(tensor, box) * torch.float32.itemsize
 
 
 def _chunks(

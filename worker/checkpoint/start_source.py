@@ -23,6 +23,7 @@ from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
 from worker.checkpoint.open_vault import open_vault
 from worker.contract import Directive, Restore, TrainingSpec
 from worker.engine.seam import Parts, Progress
+from worker.model.boxes import view
 from worker.model.initial_weights import initial_rows
 from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import family_of
@@ -63,8 +64,10 @@ class FirstWeights:
         return FirstWeights(rows, Progress.of_start(spec))
 
     def fill(self, tensor: Tensor, box: Piece, parts: Parts) -> None:
-        """Write the weight."""
-        parts[0].copy_(self._rows(tensor, box.start, box.stop))
+        """Write the weight: of all experts of these rows those of the box."""
+        rows = box._replace(expert_start=0, expert_stop=max(1, tensor.experts))
+        (first,) = view(tensor, rows, (self._rows(tensor, box.start, box.stop),), box)
+        parts[0].copy_(first)
 
 
 class SavedState:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from planner.errors import HeddleError
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
+from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import numel, untiled
 from worker.checkpoint.manifest import Damaged, Manifest, SavedBox, running_digest
-from worker.checkpoint.save import PARTS, header_of
+from worker.checkpoint.save import header_of
 from worker.checkpoint.vault import Vault, VaultFailed
 
 CHUNK_BYTES = 8 * 2**20
-NUMBER_BYTES = 4  # fp32, in every precision of a job
 LENGTH_BYTES = 8  # at the head of a safetensors file
 
 
@@ -194,7 +194,8 @@ def _misfit(tensors: Mapping[str, Tensor], manifest: Manifest) -> str | None:
     for saved in manifest.boxes:
         if saved.part not in PARTS:
             return f"has the unknown part {saved.part!r}"
-        if saved.num_bytes != NUMBER_BYTES * numel(tensors[saved.box.tensor], saved.box):
+        elements = numel(tensors[saved.box.tensor], saved.box)
+        if saved.num_bytes != element_bytes((saved.part,)) * elements:
             return f"has another number of bytes for {saved.part} of {saved.box.tensor}"
     return None
 

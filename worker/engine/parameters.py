@@ -14,6 +14,7 @@ from planner.plans.regions import Cuts
 from worker.engine.accumulation import accumulate
 from worker.engine.seam import Buffers, StageBuild
 from worker.errors import EngineFailed
+from worker.model.boxes import view
 
 
 class StageParameters:
@@ -47,8 +48,7 @@ def gradient_pieces(build: StageBuild, cuts: Cuts) -> dict[Piece, torch.Tensor]:
     found: dict[Piece, torch.Tensor] = {}
     for tensor in held_tensors(build.model, build.seat.layers):
         gradient = build.buffers.gradients[tensor.name]
-        first = shard(tensor, build.seat).start
+        box = shard(tensor, build.seat)
         for piece in held_pieces(tensor, build.seat, cuts):
-            rows = piece.stop - piece.start
-            found[piece] = gradient.narrow(tensor.row_dim, piece.start - first, rows)
+            (found[piece],) = view(tensor, box, (gradient,), piece)
     return found

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from migration.classes import bytes_missing
 from migration.layout import StateLayout, held_layout, needed_layout
+from migration.slices import Slice
 from migration.transfer import Transfer, plan_transfer
 from planner.model.shape import ModelShape
-from planner.plans.pieces import Piece
+from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import Cuts, common_refinement
@@ -32,7 +33,7 @@ class Move:
         held, needed: pieces of every transport rank, before and after.
         transfer: all that moves; nothing at the start of a job.
         bytes_needed: of this rank's new layout that it does not hold.
-        kept: pieces that this rank holds before and after.
+        kept: what this rank holds before and after, part by part.
     """
 
     directive: Directive
@@ -45,7 +46,7 @@ class Move:
     needed: StateLayout
     transfer: Transfer
     bytes_needed: int
-    kept: tuple[Piece, ...]
+    kept: tuple[Slice, ...]
 
     @property
     def moves_state(self) -> bool:
@@ -88,8 +89,11 @@ def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> M
     seat = None if member.rank is None else RankMap.of(plan).seats[member.rank]
     transfer.messages(me)
     _ = transfer.digest
-    before = set(held[me])
-    kept = tuple(piece for piece in needed[me] if piece in before)
+    kept = tuple(
+        Slice(piece, piece.start, piece.stop, parts)
+        for parts, mask in needed.masks.items()
+        for piece in region_pieces(needed.regions, mask[me] & held.masks[parts][me])
+    )
     return Move(
         directive=directive,
         plan=plan,

@@ -140,14 +140,15 @@ class Switch:
         """Views of where a slice goes."""
         successor = self.prepared.successor
         assert successor is not None  # who leaves receives nothing
-        return successor.target.view(find_tensor(self.model, wanted.piece.tensor), wanted.box)
+        tensor = find_tensor(self.model, wanted.piece.tensor)
+        return successor.target.view(tensor, wanted.box, wanted.parts)
 
     def _copy_kept(self, held: HeldState, target: TargetShards) -> None:
         """Copy what stays on this rank, of tensors that are cut otherwise now."""
-        for piece in self.prepared.move.kept:
-            if piece.tensor not in target.adopted:
-                targets = target.view(find_tensor(self.model, piece.tensor), piece)
-                for view, part in zip(targets, held.read(piece), strict=True):
+        for kept in self.prepared.move.kept:
+            if kept.piece.tensor not in target.adopted:
+                targets = self._write_slice(kept)
+                for view, part in zip(targets, held.read_slice(kept), strict=True):
                     view.copy_(part)
                     self.bytes_copied += part.nbytes
 

@@ -17,25 +17,17 @@ from planner.model.tensors import Tensor, held_tensors, layer_tensors, model_ten
 from planner.plans.pieces import Piece, shard, tensor_pieces
 from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
+from planner.plans.state_rule import PARTS, PartNames
 from worker.engine.seam import Buffers, Parts
-
-
-def view(tensor: Tensor, box: Piece, parts: Parts, piece: Piece) -> Parts:
-    """The parts of a piece within the parts of a box that contains it; no copy."""
-    rows = piece.stop - piece.start
-    found = tuple(p.narrow(tensor.row_dim, piece.start - box.start, rows) for p in parts)
-    if not tensor.experts:
-        return found
-    experts = piece.expert_stop - piece.expert_start
-    return tuple(part.narrow(0, piece.expert_start - box.expert_start, experts) for part in found)
+from worker.model.boxes import view
 
 
 @dataclass(slots=True)
 class HeldState:
-    """Boxes of tensors with their parts (weight, exp_avg, exp_avg_sq)."""
+    """Boxes of each part of each tensor."""
 
     model: ModelShape
-    _boxes: dict[str, list[tuple[Piece, Parts]]] = field(default_factory=dict)
+    _boxes: dict[tuple[str, str], list[tuple[Piece, torch.Tensor]]] = field(default_factory=dict)
     _beside: dict[Piece, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     def add_shards(
@@ -44,16 +36,21 @@ class HeldState:
         """Add what a rank holds at `seat`, with an engine's buffers; the live tensors, no copy."""
         for tensor in held_tensors(self.model, seat.layers):
             name, box = tensor.name, shard(tensor, seat)
-            self._boxes.setdefault(name, []).append((box, shards[name]))
+            for part, numbers in zip(PARTS, shards[name], strict=True):
+                self._boxes.setdefault((name, part), []).append((box, numbers))
             if buffers is not None:
                 self._beside[box] = buffers.weights[name], buffers.gradients[name]
 
     def exactly(self, box: Piece) -> Parts | None:
-        """The parts of a box that is held as it is, else None."""
-        for held, parts in self._boxes.get(box.tensor, ()):
-            if held == box:
-                return parts
-        return None
+        """The parts of a box whose parts are all held as it is, else None."""
+        found = []
+        for part in PARTS:
+            same = (n for held, n in self._boxes.get((box.tensor, part), ()) if held == box)
+            numbers = next(same, None)
+            if numbers is None:
+                return None
+            found.append(numbers)
+        return tuple(found)
 
     def beside(self, box: Piece) -> tuple[torch.Tensor, torch.Tensor] | None:
         """The engine's operand for a box, and its gradient; None if no engine has it."""
@@ -61,33 +58,34 @@ class HeldState:
 
     def read_slice(self, wanted: Slice) -> Parts:
         """Views of the parts of a slice, as a transfer sends it."""
-        return self.read(wanted.box)
+        return self.read(wanted.box, wanted.parts)
 
-    def read(self, piece: Piece) -> Parts:
-        """The parts of a piece: views where one box has it all, else joined from several.
+    def read(self, piece: Piece, parts: PartNames = PARTS) -> Parts:
+        """Some parts of a piece: views where one box has it all, else joined from several.
 
-        A rank with two layouts may hold the rows of a piece in parts only.
+        A rank with two layouts may hold the rows of a piece in several boxes only.
 
         Raises:
-            KeyError: some row of the piece is not held.
+            KeyError: some row of a part of the piece is not held.
         """
         tensor = find_tensor(self.model, piece.tensor)
-        found: list[Parts] = []
+        return tuple(self._read(tensor, piece, part) for part in parts)
+
+    def _read(self, tensor: Tensor, piece: Piece, part: str) -> torch.Tensor:
+        found: list[torch.Tensor] = []
         row = piece.start
         while row < piece.stop:
-            box, parts = self._longest_from(piece, row)
+            box, numbers = self._longest_from(piece, part, row)
             rows = piece._replace(start=row, stop=min(box.stop, piece.stop))
-            found.append(view(tensor, box, parts, rows))
+            found += view(tensor, box, (numbers,), rows)
             row = rows.stop
-        if len(found) == 1:
-            return found[0]
-        return tuple(torch.cat(parts, dim=tensor.row_dim) for parts in zip(*found, strict=True))
+        return found[0] if len(found) == 1 else torch.cat(found, dim=tensor.row_dim)
 
-    def _longest_from(self, piece: Piece, row: int) -> tuple[Piece, Parts]:
+    def _longest_from(self, piece: Piece, part: str, row: int) -> tuple[Piece, torch.Tensor]:
         """The box that holds this row of all experts of the piece, and reaches furthest."""
         holding = [
-            (box, parts)
-            for box, parts in self._boxes.get(piece.tensor, ())
+            (box, numbers)
+            for box, numbers in self._boxes.get((piece.tensor, part), ())
             if box.start <= row < box.stop
             and box.expert_start <= piece.expert_start
             and piece.expert_stop <= box.expert_stop

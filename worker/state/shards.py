@@ -18,12 +18,14 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors
 from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
+from planner.plans.state_rule import PARTS, PartNames, copies, element_bytes
 from worker.control.activity import Activity
 from worker.engine.seam import DTYPES, Buffers, Parts
-from worker.state.held_state import HeldState, view
+from worker.model.boxes import box_shape, view
+from worker.state.held_state import HeldState
 from worker.training_settings import Precision
 
-PARTS = 3  # weight, exp_avg, exp_avg_sq
+GRADIENT_BYTES = 4  # of an element; fp32
 # Writes the parts of a box of a tensor, which are zero, into the tensors given.
 Fill = Callable[[Tensor, Piece, Parts], None]
 
@@ -68,7 +70,7 @@ class TargetShards:
             if parts is not None:
                 adopted.add(name)
             else:
-                parts = tuple(_room(box_shape(tensor, box)) for _ in range(PARTS))
+                parts = tuple(_room(box_shape(tensor, box)) for _ in PARTS)
                 allocated += sum(part.nbytes for part in parts)
             shards[name] = parts
             if beside is None:
@@ -109,9 +111,10 @@ class TargetShards:
         for name in self.stale:
             self.buffers.weights[name].copy_(self.shards[name][0])
 
-    def view(self, tensor: Tensor, piece: Piece) -> Parts:
-        """The parts of a piece of `tensor` within this rank's shard, to write into."""
-        return view(tensor, shard(tensor, self.seat), self.shards[tensor.name], piece)
+    def view(self, tensor: Tensor, piece: Piece, parts: PartNames = PARTS) -> Parts:
+        """Some parts of a piece of `tensor` within this rank's shard, to write into."""
+        named = dict(zip(PARTS, self.shards[tensor.name], strict=True))
+        return view(tensor, shard(tensor, self.seat), tuple(named[part] for part in parts), piece)
 
 
 def bytes_to_make(
@@ -123,10 +126,9 @@ def bytes_to_make(
         box = shard(tensor, seat)
         numel = math.prod(box_shape(tensor, box))
         if held.exactly(box) is None:
-            total += PARTS * numel * DTYPES["fp32"].itemsize
+            total += numel * element_bytes(PARTS)
         if held.beside(box) is None:
-            copies = 0 if precision == "fp32" else DTYPES[precision].itemsize
-            total += numel * (copies + DTYPES["fp32"].itemsize)
+            total += numel * (element_bytes(copies(precision)) + GRADIENT_BYTES)
     return total
 
 
@@ -138,12 +140,3 @@ def _room(shape: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def _weight_of(parts: Parts, precision: Precision) -> torch.Tensor:
     """The operand of products: the weight itself, or room for its copy."""
     return parts[0] if precision == "fp32" else _room([*parts[0].shape], DTYPES[precision])
-
-
-def box_shape(tensor: Tensor, box: Piece) -> list[int]:
-    """Sizes of a box of a tensor."""
-    shape = list(tensor.shape)
-    shape[tensor.row_dim] = box.stop - box.start
-    if tensor.experts:
-        shape[0] = box.expert_stop - box.expert_start
-    return shape

@@ -8,8 +8,8 @@ import pytest
 
 from migration.balance import Loads, filled, share_out
 from migration.classes import MovingClass
-from migration.layout import PARTS
 from migration.links import Links, usual_links
+from planner.plans.state_rule import PARTS
 
 SIZE = 60_000_000
 

@@ -7,8 +7,9 @@ import pytest
 
 from migration.classes import bytes_missing, moving_classes
 from migration.errors import StateLost
-from migration.layout import PARTS, StateLayout
+from migration.layout import StateLayout
 from planner.plans.regions import Cuts, regions_of
+from planner.plans.state_rule import PARTS
 from tests.laws.changes import MODEL
 
 REGIONS = regions_of(MODEL, Cuts(frozenset({1})))

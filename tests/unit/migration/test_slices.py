@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from migration.classes import MovingClass
-from migration.layout import PARTS
 from migration.slices import Slice, line_of
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from planner.plans.regions import Cuts, regions_of
+from planner.plans.state_rule import PARTS
 from tests.builders import MOE
 
 REGIONS = regions_of(MOE, Cuts(frozenset({2}), frozenset({2}), frozenset({2})))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from planner.errors import InvalidPlan
 from planner.plans.diff import compare, moves, template_changes
-from planner.plans.movement import STATE_BYTES, bytes_to_move, held_numel, missing_bytes
+from planner.plans.movement import bytes_to_move, held_numel, missing_bytes
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan
 from planner.plans.ranks import RankMap
 from tests.builders import MODEL, compositions, on_one_node, plans_on, template, workload
@@ -50,8 +50,8 @@ def test_a_new_replica_fetches_each_stage_from_the_node_that_holds_it():
     found = moves(MODEL, at(one, "a", "b"), at(two, "a", "b", "c", "c2"))
     first, last = (seat for seat in RankMap.of(at(one, "a", "b")).seats)
     assert found == {
-        ("a", "c"): STATE_BYTES * held_numel(MODEL, first),
-        ("b", "c2"): STATE_BYTES * held_numel(MODEL, last),
+        ("a", "c"): 12 * held_numel(MODEL, first),
+        ("b", "c2"): 12 * held_numel(MODEL, last),
     }
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from planner.model.catalogue import find_model
 from planner.model.shape import Experts, ModelShape
+from planner.model.tensors import model_numel, model_tensors
+from planner.plans.pieces import tensor_pieces
 from planner.plans.ranks import RankMap
-from planner.plans.regions import Cuts, common_refinement, cut_points, regions_of
+from planner.plans.regions import Cuts, common_refinement, cut_points, regions_of, share_of
 from tests.builders import MOE, on_one_node, template, tiled
 
 
@@ -29,6 +35,22 @@ def test_a_region_is_a_share_of_a_layer():
     (seat, *_) = RankMap.of(tiled("2x3", ep=1, etp=2)).seats
     mine = regions.of_seat(seat) & (regions.layer == 3)
     assert mine.sum() == 1 + 1 + 4
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-32b", "mixtral-8x7b"])
+def test_no_parameter_is_lost_where_no_degree_divides_the_rows(model):
+    """As owners of ZeRO 1 would cut."""
+    model = find_model(model)
+    cuts = Cuts(frozenset({1, 3, 7}), frozenset({1, 3}), frozenset({2, 5}))
+    regions = regions_of(model, cuts)
+    assert regions.numel.sum() == model_numel(model)
+    held = np.zeros(len(regions), dtype=np.int64)
+    for tensor in model_tensors(model):
+        first = regions.first[tensor.layer, share_of(tensor)]
+        for index, piece in enumerate(tensor_pieces(tensor, cuts), first):
+            experts = piece.expert_stop - piece.expert_start
+            held[index] += experts * (piece.stop - piece.start) * tensor.row_numel
+    assert (held == regions.numel).all()
 
 
 def test_a_model_of_45_000_expert_tensors_has_few_regions():

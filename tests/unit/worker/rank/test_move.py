@@ -55,7 +55,7 @@ def test_what_the_switch_needs_is_worked_out_before_it():
         assert set(move.transfer._messages) == {move.transport_rank}
         assert "digest" in vars(move.transfer)
         held, needed = (set(of[move.transport_rank]) for of in (move.held, move.needed))
-        assert set(move.kept) == held & needed
+        assert {kept.box for kept in move.kept} == held & needed
 
 
 def test_pieces_that_no_member_holds_are_lost():

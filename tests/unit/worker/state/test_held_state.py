@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 
+from migration.slices import Slice
 from planner.model.tensors import layer_tensors, model_tensors
 from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
+from planner.plans.state_rule import PARTS
 from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
+from worker.control.activity import Activity
+from worker.model.boxes import view
 from worker.model.initial_weights import initial_rows
-from worker.state.held_state import HeldState, all_pieces, find_tensor, view
+from worker.state.held_state import HeldState, all_pieces, find_tensor
+from worker.state.shards import TargetShards
 
 
 def seats(tp):
@@ -75,7 +82,7 @@ def test_a_box_is_found_only_as_it_is():
     (whole,) = seats(1)
     state, (shards,) = held_at(first)
     for tensor in model_tensors(MODEL):
-        assert state.exactly(shard(tensor, first)) is shards[tensor.name]
+        assert all(map(operator.is_, state.exactly(shard(tensor, first)), shards[tensor.name]))
         if tensor.dim is not None:
             assert state.exactly(shard(tensor, second)) is None
             assert state.exactly(shard(tensor, whole)) is None
@@ -86,6 +93,21 @@ def test_a_piece_of_which_rows_are_missing_is_a_key_error():
     state, _ = held_at(first)
     with pytest.raises(KeyError):
         state.read(Piece("1.q", 0, 16))
+
+
+@pytest.mark.parametrize("parts", [("weight",), ("exp_avg", "exp_avg_sq"), ("exp_avg_sq",)])
+def test_a_slice_gives_the_parts_that_it_names_and_no_other(parts):
+    (seat,) = seats(1)
+    state, (shards,) = held_at(seat)
+    wanted = Slice(Piece("1.q", 0, 16), 4, 8, parts)
+    found = dict(zip(parts, state.read_slice(wanted), strict=True))
+    for name, part in zip(PARTS, shards["1.q"], strict=True):
+        assert name not in found or torch.equal(found[name], part[4:8])
+    target = TargetShards.of(MODEL, seat, HeldState(MODEL), Activity())
+    for part in target.view(find_tensor(MODEL, "1.q"), wanted.box, wanted.parts):
+        part.fill_(7.0)
+    written = [name for name, p in zip(PARTS, target.shards["1.q"], strict=True) if p.any()]
+    assert tuple(written) == parts
 
 
 def test_a_piece_that_is_not_held_is_a_key_error():

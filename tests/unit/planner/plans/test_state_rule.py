@@ -1,0 +1,57 @@
+"""plans/state_rule.py: one rule of the parts of the state, their bytes and their holders."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from planner.cost.memory import RULES
+from planner.plans.diff import moves
+from planner.plans.ranks import RankMap
+from planner.plans.regions import common_refinement, regions_of
+from planner.plans.state_rule import PARTS, ZERO_0, copies, element_bytes
+from tests.builders import MOE, OWNERS, moe_plans
+
+
+@pytest.mark.parametrize(("precision", "weight", "optimizer"), [("fp32", 4, 8), ("bf16", 2, 12)])
+def test_the_planner_counts_the_bytes_of_the_rule(precision, weight, optimizer):
+    assert element_bytes(PARTS) == 12
+    rule = RULES["worker"][precision]
+    assert (rule.weight, rule.gradient, rule.optimizer) == (weight, 4, optimizer)
+    assert rule.weight + rule.optimizer == element_bytes((*PARTS, *copies(precision)))
+
+
+@given(moe_plans())
+def test_without_zero_every_holder_has_all_parts(plan):
+    seats = RankMap.of(plan).seats
+    regions = regions_of(MOE, common_refinement([plan]))
+    ((parts, mask),) = ZERO_0.masks(regions, [[seat] for seat in seats]).items()
+    assert parts == PARTS
+    assert (mask == regions.held(seats)).all()
+
+
+@given(moe_plans(), moe_plans())
+def test_a_member_has_what_it_holds_in_two_plans_and_none_holds_nothing(one, other):
+    regions = regions_of(MOE, common_refinement([one, other]))
+    first, second = RankMap.of(one).seats[0], RankMap.of(other).seats[-1]
+    for mask in OWNERS.masks(regions, [[first], [second], [first, second], []]).values():
+        assert (mask[2] == mask[0] | mask[1]).all()
+        assert not mask[3].any()
+
+
+@given(moe_plans(), moe_plans())
+def test_parts_with_owners_move_apart_and_each_byte_is_counted_once(current, plan):
+    regions = regions_of(MOE, common_refinement([current, plan]))
+    before = {(seat.node, seat.gpu): seat for seat in RankMap.of(current).seats}
+    held = {parts: [holds(regions, s) for s in before.values()] for parts, holds in OWNERS.entries}
+    if not all(sum(masks).all() for masks in held.values()):  # an owner is missing: nothing to send
+        return
+    expected = 0
+    for parts, holds in OWNERS.entries:
+        size = regions.numel * element_bytes(parts)
+        for seat in RankMap.of(plan).seats:
+            needed = holds(regions, seat)
+            if (seat.node, seat.gpu) in before:
+                needed &= ~holds(regions, before[seat.node, seat.gpu])
+            expected += int(size[needed].sum())
+    assert sum(moves(MOE, current, plan, OWNERS).values()) == expected
