@@ -72,7 +72,7 @@ def megatron(
         raise InvalidArguments(
             f"Heddle knows no argument {words.unknown[0]} of Megatron; "
             "docs/megatron.md lists all that it reads",
-            field=words.unknown[0],
+            field=words.unknown[0].split()[0],
             code="Unknown",
         )
     if not words.values:

@@ -17,6 +17,7 @@ from planner.errors import (
     InvalidRequest,
     InvalidWorkload,
 )
+from tests.refusals import refused
 
 HAND_WRITTEN = {
     "workload": {
@@ -132,7 +133,7 @@ def test_a_picture_is_an_svg_with_a_row_for_each_stage(tmp_path):
     ]
     assert sum("a100-80 TP 4" in text and "16 layers" in text for text in texts) == 2
     assert any("2 replicas" in text for text in texts)
-    with pytest.raises(InvalidRequest, match="cannot be written"):
+    with refused(InvalidRequest, "Unwritable"):
         run(cost, "-", "--picture", str(tmp_path / "no" / "x.svg"), stdin=HAND_WRITTEN)
 
 
@@ -163,42 +164,42 @@ STAGE = ("templates", 0, "stages", 0)
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "mistake"),
     [
         (
             changed(*STAGE, "tp", value="four"),
-            "stages.0.tp is 'four', expected a valid",
+            ("Unreadable", None),
         ),
         (
             changed(*STAGE, "recompute", value="some"),
-            "0.recompute is 'some', expected one of none, selective, full",
+            ("Unreadable", None),
         ),
-        (changed(*STAGE, "tp", value=3), "TP 3, which does not divide the heads"),
-        (changed(*STAGE, "layers", value=17), "holds 33 layers, the model has 32"),
-        (changed(*STAGE, "ep", value=2), "but llama3-8b has no experts"),
-        (changed("workload", "model", value="gpt-9"), "model 'gpt-9' is unknown"),
-        (changed("workload", "precision", value="fp8"), "precision 'fp8' is unknown"),
-        (changed("workload", "zero", value=3), "ZeRO stage 3 is not supported"),
-        (changed("workload", "global_batch", value="x"), "global_batch is 'x'; it must be a whole"),
-        (changed("workload", "colour", value=1), "unknown key 'colour'"),
-        (changed("workload", value=[]), "a workload is a JSON object, found a list"),
-        (changed("composition", value=[]), "do not fit on the 0 of the composition"),
+        (changed(*STAGE, "tp", value=3), ("Unsupported", None)),
+        (changed(*STAGE, "layers", value=17), ("Unsupported", None)),
+        (changed(*STAGE, "ep", value=2), ("Unsupported", None)),
+        (changed("workload", "model", value="gpt-9"), ("Unknown", None)),
+        (changed("workload", "precision", value="fp8"), ("Unknown", "precision")),
+        (changed("workload", "zero", value=3), ("Unsupported", "zero")),
+        (changed("workload", "global_batch", value="x"), ("Malformed", "global_batch")),
+        (changed("workload", "colour", value=1), ("Unknown", "colour")),
+        (changed("workload", value=[]), ("Malformed", None)),
+        (changed("composition", value=[]), ("OutOfRange", None)),
     ],
 )
-def test_a_wrong_plan_is_one_sentence(data, sentence):
-    with pytest.raises(HeddleError, match=sentence) as caught:
+def test_a_wrong_plan_is_one_sentence(data, mistake):
+    with refused(HeddleError, *mistake) as caught:
         priced(stdin=data)
     assert "\n" not in str(caught.value)
 
 
 def test_a_plan_for_another_model_is_one_sentence():
-    with pytest.raises(InvalidPlan, match="is for model 'llama3-8b', asked was 'qwen3-32b'"):
+    with refused(InvalidPlan, "Mismatch", "model"):
         priced("--model", "qwen3-32b")
 
 
 def test_a_plan_without_a_batch_is_one_sentence():
     data = {key: value for key, value in HAND_WRITTEN.items() if key != "workload"}
-    with pytest.raises(InvalidWorkload, match="give --batch"):
+    with refused(InvalidWorkload, "Missing", "global_batch"):
         priced("--model", "llama3-8b", stdin=data)
     assert priced("--model", "llama3-8b", "--batch", "64", stdin=data) == priced()
 
@@ -232,30 +233,30 @@ def test_measured_plans_are_compared_with_their_cost_one_by_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "mistake"),
     [
-        ("", "hold no plan"),
-        ("{", "cannot be read"),
-        ("[]", "hold no plan"),
-        ("[1]", "entry 1: must be a plan"),
-        (json.dumps(measured(0)), "`measured_s` is 0"),
-        (json.dumps(measured(1.0, "x")), "entry 2: `measured_s`"),
-        (json.dumps(measured(None)), "is null"),
-        (json.dumps([{**measured(1.0)[0], "templates": 3}]), "entry 1: "),
+        ("", ("Missing", None)),
+        ("{", ("Unreadable", None)),
+        ("[]", ("Missing", None)),
+        ("[1]", ("Malformed", "measured_s")),
+        (json.dumps(measured(0)), ("OutOfRange", "measured_s")),
+        (json.dumps(measured(1.0, "x")), ("OutOfRange", "measured_s")),
+        (json.dumps(measured(None)), ("OutOfRange", "measured_s")),
+        (json.dumps([{**measured(1.0)[0], "templates": 3}]), ("Unreadable", None)),
     ],
 )
-def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_path, text, words):
+def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_path, text, mistake):
     file = tmp_path / "measured.json"
     file.write_text(text)
-    with pytest.raises(InvalidMeasurements, match=words) as caught:
+    with refused(InvalidMeasurements, *mistake) as caught:
         run(cost, "--measured", str(file))
     assert "\n" not in str(caught.value)
 
 
 def test_measured_plans_stand_alone(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"leave PLAN\.json out"):
+    with refused(InvalidRequest, "Contradiction"):
         run(cost, "plan.json", "--measured", str(tmp_path))
-    with pytest.raises(InvalidRequest, match="leave --batch out"):
+    with refused(InvalidRequest, "Contradiction"):
         run(cost, "--measured", str(tmp_path), "--batch", "3")
-    with pytest.raises(InvalidRequest, match="no plan is given"):
+    with refused(InvalidRequest, "Missing"):
         run(cost)

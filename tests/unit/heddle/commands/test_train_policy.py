@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from heddle.commands.train_policy import train_policy
 from planner.errors import InvalidPolicy, InvalidRequest, InvalidWorkload, UnprofiledConfiguration
 from planner.policy.weights import load_policy
+from tests.refusals import refused
 
 SHORT = ("--groups", "16", "--compositions", "4", "--teacher-steps", "20", "--keep-every-s", "0")
 
@@ -41,7 +42,7 @@ def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments,
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidRequest, match="cannot be written"):
+    with refused(InvalidRequest, "Unwritable"):
         run("--model", "tiny-llama", "--out", str(tmp_path / "file" / "policy"))
 
 
@@ -52,7 +53,7 @@ def test_a_folder_that_holds_files_is_not_written_over(tmp_path, monkeypatch, na
     (folder / "card.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     out = ("--out", str(folder)) if named else ()
-    with pytest.raises(InvalidRequest, match="holds files already; give --overwrite"):
+    with refused(InvalidRequest, "Taken"):
         run("--model", "tiny-llama", *SHORT, *out)
     assert (folder / "card.json").read_text() == "{}"
 

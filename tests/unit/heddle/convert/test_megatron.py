@@ -16,6 +16,7 @@ from heddle.convert.table import ARGUMENTS, markdown
 from heddle.convert.words import read_words
 from heddle_operator.apis.errors import InvalidArguments
 from heddle_operator.apis.heddlejob import load_job
+from tests.refusals import refused
 
 LLAMA = """
 --num-layers 2 --hidden-size 64 --num-attention-heads 4 --num-query-groups 2
@@ -69,7 +70,7 @@ def test_every_setting_of_the_training_has_its_field():
 def test_three_arguments_together_are_a_document_mask():
     masks = "--reset-position-ids --reset-attention-mask --eod-mask-loss"
     assert turned(LLAMA + masks).job["spec"]["data"]["documentMask"] is True
-    with pytest.raises(InvalidArguments, match=r"^--eod-mask-loss without --reset-position-ids"):
+    with refused(InvalidArguments, "Unsupported", "--eod-mask-loss"):
         turned(LLAMA + "--eod-mask-loss")
 
 
@@ -198,13 +199,11 @@ def test_what_a_job_needs_and_is_missing_is_named(name):
 
 
 def test_arguments_and_configuration_must_agree():
-    with pytest.raises(
-        InvalidArguments, match=r"--global-batch-size is 8 .* and 16 in DeepSpeed's"
-    ):
+    with refused(InvalidArguments, "Contradiction", "--global-batch-size"):
         turned(GPT2, {"train_batch_size": 16})
-    with pytest.raises(InvalidArguments, match="dynamic, say 0"):
+    with refused(InvalidArguments, "Unsupported", "loss_scale"):
         turned(GPT2, {"fp16": {"enabled": True, "loss_scale": 1024}})
-    with pytest.raises(InvalidArguments, match="a scheduler"):
+    with refused(InvalidArguments, "Unsupported", "scheduler"):
         turned(GPT2, {"scheduler": {"type": "WarmupLR"}})
 
 
@@ -235,20 +234,20 @@ def test_the_table_of_the_documents_is_the_table_of_the_code():
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "mistake"),
     [
-        (b"\xff\xfe", "cannot be read: it is not text in UTF-8"),
-        (b"--lr 'half", "a quotation mark of the arguments is never closed"),
-        (b"--num-layer 3", r"no argument --num-layer \(did you mean '--num-layers'\?\)"),
-        (b"", "no arguments of Megatron were given"),
+        (b"\xff\xfe", ("Unreadable", None)),
+        (b"--lr 'half", ("Unreadable", None)),
+        (b"--num-layer 3", ("Unknown", "--num-layer")),
+        (b"", ("Missing", None)),
     ],
 )
-def test_a_file_without_arguments_is_refused_in_a_sentence(tmp_path, content, words):
+def test_a_file_without_arguments_is_refused_in_a_sentence(tmp_path, content, mistake):
     file = tmp_path / "pretrain.sh"
     file.write_bytes(content)
     done = CliRunner().invoke(command, ["megatron", "--args-file", str(file)])
     assert isinstance(done.exception, InvalidArguments)
-    with pytest.raises(InvalidArguments, match=words):
+    with refused(InvalidArguments, *mistake):
         raise done.exception
 
 

@@ -14,6 +14,7 @@ from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
 from tests.builders import demo_profile
+from tests.refusals import refused
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples" / "demo"
 
@@ -75,20 +76,20 @@ def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
 
 
 def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
-    with pytest.raises(InvalidScript, match="cannot be read: No such file"):
+    with refused(InvalidScript, "Unreadable"):
         load_script(tmp_path / "none.yaml", NODES)
 
 
 def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
     path = tmp_path / "nodes.yaml"
     path.write_text("- {name: a, type: demo-fast, gpus: many}")
-    with pytest.raises(InvalidComposition, match=r"nodes\.yaml: node 1 has gpus 'many'"):
+    with refused(InvalidComposition, "Unreadable"):
         load_nodes(path)
 
 
 def test_a_node_without_profile_is_refused():
     nodes = Composition.from_json([{"name": "a", "type": "h100", "gpus": 1}])
-    with pytest.raises(InvalidScript, match=r"'h100'.*no profile; profiled are demo-fast"):
+    with refused(InvalidScript, "Unknown", "type"):
         check_nodes(nodes, (), demo_profile())
 
 
@@ -102,13 +103,13 @@ def test_the_example_files_hold_together():
 @pytest.mark.parametrize("name", ["../a", "a/b", "a" * 64, "\u00e9", "-a"])
 def test_a_node_whose_name_cannot_be_that_of_a_folder_is_refused(name):
     nodes = Composition.from_json([{"name": name, "type": "demo-fast", "gpus": 1}])
-    with pytest.raises(InvalidScript, match="is not a valid name; use up to 63 letters"):
+    with refused(InvalidScript, "Malformed", "name"):
         check_nodes(nodes, (), demo_profile())
 
 
 def test_more_ranks_than_a_machine_can_run_or_no_node_at_all_are_refused():
     nodes = Composition.from_json([{"name": "a", "type": "demo-fast", "gpus": 900}])
-    with pytest.raises(InvalidScript, match="has 900 GPUs; each is a process of this machine"):
+    with refused(InvalidScript, "OutOfRange", "gpus"):
         check_nodes(nodes, (), demo_profile())
-    with pytest.raises(InvalidScript, match="there is no node; write"):
+    with refused(InvalidScript, "Missing"):
         check_nodes(Composition(()), (), demo_profile())

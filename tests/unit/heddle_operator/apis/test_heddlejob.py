@@ -10,6 +10,7 @@ import yaml
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.heddlejob import HeddleJob, check_gpu_types, load_job
+from tests.refusals import refused
 from worker.contract import TrainingSpec
 
 EXAMPLES = Path(__file__).parents[4] / "manifests" / "examples"
@@ -120,30 +121,30 @@ def test_a_mistake_is_one_sentence_with_its_field(path, value, sentence):
 def test_a_missing_field_is_named():
     job = copy.deepcopy(JOB)
     del job["spec"]["steps"]
-    with pytest.raises(InvalidJob, match=r"spec\.steps: this field is required"):
+    with refused(InvalidJob, "Missing", "spec.steps"):
         load_job(job)
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "code"),
     [
-        ("a: [", "cannot be read: it is not YAML"),
-        ("- 1", "a HeddleJob is a mapping"),
-        (None, "cannot be read"),
+        ("a: [", "Unreadable"),
+        ("- 1", "Malformed"),
+        (None, "Unreadable"),
     ],
 )
-def test_an_unreadable_file_is_one_sentence(tmp_path, text, sentence):
+def test_an_unreadable_file_is_one_sentence(tmp_path, text, code):
     path = tmp_path / "job.yaml"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(InvalidJob, match=sentence):
+    with refused(InvalidJob, code):
         load_job(path)
 
 
 def test_a_gpu_type_without_profile_is_refused():
     job = load_job(changed("spec.elastic.gpuTypes.allow", ["h100"]))
     check_gpu_types(job, ("h100",))
-    with pytest.raises(InvalidJob, match=r"'h100'.*no profile; profiled are demo-fast"):
+    with refused(InvalidJob, "Unknown", "spec.elastic.gpuTypes.allow"):
         check_gpu_types(job, ("demo-fast",))
 
 
@@ -164,7 +165,7 @@ def test_the_peer_timeout_has_limits(seconds, is_allowed):
     if is_allowed:
         assert load_job(body).spec.elastic.peer_timeout_seconds == seconds
     else:
-        with pytest.raises(InvalidJob, match=r"spec\.elastic\.peerTimeoutSeconds"):
+        with refused(InvalidJob, "OutOfRange", "spec.elastic.peerTimeoutSeconds"):
             load_job(body)
 
 
@@ -191,7 +192,7 @@ def test_the_loss_scale_of_fp16_is_a_power_of_two():
     fp16 = {**JOB["spec"]["training"], "precision": "fp16", "lossScale": {"initial": 1024}}
     assert load_job(changed("spec.training", fp16)).training.scaling.initial == 1024
     fp16["lossScale"] = {"initial": 1000}
-    with pytest.raises(InvalidJob, match="1000 is no power of two"):
+    with refused(InvalidJob, "OutOfRange", "spec.training.lossScale.initial"):
         load_job(changed("spec.training", fp16))
 
 

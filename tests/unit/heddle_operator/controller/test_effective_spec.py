@@ -24,6 +24,7 @@ from heddle_operator.resources.pods import WorkerDefaults
 from planner.errors import HeddleError
 from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.refusals import refused
 
 DEFAULTS = WorkerDefaults(image="heddle:1", template={})
 HOST = {"name": "host", "hostPath": {"path": "/"}}
@@ -97,7 +98,7 @@ def test_a_template_that_is_left_out_is_no_template_to_make_pods_of(worker):
 
 
 def test_a_new_job_is_refused():
-    with pytest.raises(InvalidJob, match="hostPath"):
+    with refused(InvalidJob, "Unsupported", "spec.worker.template"):
         accepted(a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS, {})
 
 
@@ -169,7 +170,7 @@ def test_a_volume_that_the_administrator_names_is_not_the_authors():
     assert accepted(body, None, DEFAULTS, {}).name == "tiny"
     for kind in ("base", "template"):
         given = {kind: {"spec": {"volumes": [HOST]}}}
-        with pytest.raises(InvalidJob, match="the administrator uses"):
+        with refused(InvalidJob, "Unsupported", "spec.worker.template"):
             accepted(body, None, dataclasses.replace(DEFAULTS, **given), {})
 
 

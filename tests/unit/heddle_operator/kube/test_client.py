@@ -11,6 +11,7 @@ from heddle_operator.apis.errors import OperatorError
 from heddle_operator.kube import client
 from heddle_operator.kube.client import ApiRefused, connect, is_in_cluster
 from tests.fakes.api_server import an_api_server
+from tests.refusals import refused
 
 POD = "/api/v1/namespaces/default/pods/p"
 
@@ -111,7 +112,7 @@ def test_without_a_cluster_one_sentence_says_what_to_set(tmp_path, content):
     path = tmp_path / "kubeconfig"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(OperatorError, match=r"^no cluster to talk to: .*; set KUBECONFIG") as found:
+    with refused(OperatorError, "Missing") as found:
         asyncio.run(connect(path))
     said = str(found.value)
     assert "\n" not in said

@@ -10,6 +10,7 @@ from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.config_reference import referenced_config
 from tests.fakes.api_server import an_api_server
+from tests.refusals import refused
 
 BODY = {"metadata": {"name": "tiny", "namespace": "ns"}, "spec": {"model": {"configRef": "llama"}}}
 
@@ -34,7 +35,7 @@ def test_a_job_that_names_none_asks_for_none(tmp_path):
 
 
 def test_code_is_not_run_in_the_operator(tmp_path):
-    with pytest.raises(InvalidJob, match=r"spec\.model\.entryPoint needs a configRef on a cluster"):
+    with refused(InvalidJob, "Missing", "spec.model.configRef"):
         read(tmp_path, {"metadata": {}, "spec": {"model": {"entryPoint": "mine:model"}}})
 
 

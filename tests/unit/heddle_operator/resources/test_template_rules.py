@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.resources.template_rules import GRANTABLE, check_allowed, problems_of
+from tests.refusals import refused
 from tests.unit.heddle_operator.resources.jobs import a_job
 
 ROOT = Path(__file__).parents[4]
@@ -200,25 +200,22 @@ ADMINISTRATORS = (
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
+    "template",
     [
-        (
-            spec(volumes=[{"name": "datasets", "emptyDir": {}}]),
-            "volumes[0] has the name 'datasets'",
-        ),
-        (spec(containers=[{"name": "worker"}, {"name": "fabric"}]), "containers[1] has the name"),
-        (spec(initContainers=[{"name": "tune"}]), "initContainers[0] has the name 'tune'"),
+        spec(volumes=[{"name": "datasets", "emptyDir": {}}]),
+        spec(containers=[{"name": "worker"}, {"name": "fabric"}]),
+        spec(initContainers=[{"name": "tune"}]),
     ],
 )
-def test_a_name_of_the_administrator_is_not_the_authors(template, words):
-    with pytest.raises(InvalidJob, match=re.escape(f"{WHERE}.spec.{words}")) as error:
+def test_a_name_of_the_administrator_is_not_the_authors(template):
+    with refused(InvalidJob, "Unsupported", "spec.worker.template") as error:
         check_allowed(a_job(template), GRANTABLE, ADMINISTRATORS)
     assert "administrator" in str(error.value)
     check_allowed(a_job(template), GRANTABLE)
 
 
 def test_what_is_misshapen_is_said_before_any_name_is_looked_at():
-    with pytest.raises(InvalidJob, match="must be an object, found 7"):
+    with refused(InvalidJob, "Unsupported", "spec.worker.template"):
         check_allowed(a_job(spec(containers=[7])), (), ADMINISTRATORS)
 
 

@@ -9,6 +9,7 @@ import pytest
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import InvalidRequest
+from tests.refusals import refused
 
 THERE = Composition.from_text("a100-40=2x4,h100=1x8")
 
@@ -92,7 +93,7 @@ def test_json_that_is_no_limit_is_refused(row: object):
 
 
 def test_a_type_has_one_limit():
-    with pytest.raises(InvalidRequest, match="twice"):
+    with refused(InvalidRequest, "GivenTwice"):
         GpuLimits(None, (("h100", 4), ("h100", 5)))
 
 

@@ -13,6 +13,7 @@ from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plans.plan import PlacedStage, Plan, Stage
 from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
+from tests.refusals import refused
 
 BYTES = 1e6  # of a message
 
@@ -95,10 +96,10 @@ def test_rank_times_come_in_rank_order_with_the_whole_tp_group():
 
 def test_wrong_composition_or_unprofiled_key_is_one_sentence():
     plan = on_one_node(template("1x3 1x3", 2, (4,)))
-    with pytest.raises(InvalidPlan, match="'fast-0', which is not in the composition"):
+    with refused(InvalidPlan, "Mismatch"):
         cost_of(plan, workload(8), nodes("fast-1:2"), demo_profile())
     odd = on_one_node(template("1x3 1x3", 3, (4,)))
-    with pytest.raises(UnprofiledConfiguration, match="micro-batch 3"):
+    with refused(UnprofiledConfiguration, "Missing"):
         cost_of(odd, workload(12), nodes("fast-0:2"), demo_profile())
 
 

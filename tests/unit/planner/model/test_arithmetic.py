@@ -11,6 +11,7 @@ from planner.errors import InvalidWorkload
 from planner.model.arithmetic import PLAIN, Arithmetic, Rotary, RotaryScaling
 from planner.model.catalogue import MODELS
 from planner.model.shape import ModelShape
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -34,17 +35,17 @@ def test_windows_come_in_turn():
 
 
 @pytest.mark.parametrize(
-    ("row", "sentence"),
+    ("row", "mistake"),
     [
-        ({"activation": "tanh"}, "arithmetic.activation is 'tanh'; it must be one of silu, gelu"),
-        ({"windows": []}, r"arithmetic.windows is \(\); it must be a list of whole numbers"),
-        ({"rotary": {"base": -1}}, "arithmetic.rotary.base is -1; it must be a number"),
-        ({"rotary": 3}, "arithmetic.rotary is 3; it must be a JSON object"),
-        ({"rotary": {"scaling": {"kind": "yarn"}}}, "scaling.kind is 'yarn'; it must be one of"),
-        ({"epsilon": 1}, "has the unknown key 'epsilon'"),
-        ({"attention_dropout": 1.0}, "it must be a number from 0 to 0.99"),
+        ({"activation": "tanh"}, ("Malformed", "activation")),
+        ({"windows": []}, ("Malformed", "windows")),
+        ({"rotary": {"base": -1}}, ("Malformed", "base")),
+        ({"rotary": 3}, ("Malformed", None)),
+        ({"rotary": {"scaling": {"kind": "yarn"}}}, ("Malformed", "kind")),
+        ({"epsilon": 1}, ("Unknown", "epsilon")),
+        ({"attention_dropout": 1.0}, ("Malformed", "attention_dropout")),
     ],
 )
-def test_a_wrong_value_is_one_sentence(row, sentence):
-    with pytest.raises(InvalidWorkload, match=sentence):
+def test_a_wrong_value_is_one_sentence(row, mistake):
+    with refused(InvalidWorkload, *mistake):
         Arithmetic.from_json(row)

@@ -9,6 +9,7 @@ import pytest
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import MODELS, find_model
 from planner.model.tensors import expert_numel, layer_numel, model_numel
+from tests.refusals import refused
 
 # Parameters, of the whole and of the last block, in 1e9 and 1e6.
 PUBLISHED = {
@@ -45,7 +46,7 @@ def test_experts_hold_what_the_paper_says():
 
 
 def test_an_unknown_name_lists_those_there_are():
-    with pytest.raises(InvalidWorkload, match="'gpt-9' is unknown; the models are tiny-llama"):
+    with refused(InvalidWorkload, "Unknown"):
         find_model("gpt-9")
     assert next(iter(MODELS)) == "tiny-llama"
 
@@ -113,17 +114,17 @@ def test_deepseek_is_read_from_its_configuration(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "mistake"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba', which is unknown; known are deepseek_v3"),
-        ({"hidden_size": None}, "lacks 'hidden_size'"),
-        ({"vocab_size": "many"}, "vocab_size 'many'; it must be a positive whole number"),
-        ({"vocab_size": 10**30}, "it must be a positive whole number up to 1,000,000,000"),
-        ({"num_key_value_heads": 7}, "kv_heads must divide heads"),
+        ({"model_type": "mamba"}, ("Unknown", "model_type")),
+        ({"hidden_size": None}, ("Missing", "hidden_size")),
+        ({"vocab_size": "many"}, ("Malformed", "vocab_size")),
+        ({"vocab_size": 10**30}, ("Malformed", "vocab_size")),
+        ({"num_key_value_heads": 7}, ("OutOfRange", "heads")),
     ],
 )
-def test_a_wrong_configuration_is_one_sentence(tmp_path, changes, sentence):
-    with pytest.raises(InvalidWorkload, match=sentence) as caught:
+def test_a_wrong_configuration_is_one_sentence(tmp_path, changes, mistake):
+    with refused(InvalidWorkload, *mistake) as caught:
         find_model(config(tmp_path, **changes))
     assert "\n" not in str(caught.value)
 
@@ -134,5 +135,5 @@ def test_a_file_that_is_no_configuration_is_one_sentence(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InvalidWorkload, match="model configuration"):
         find_model(str(path))
-    with pytest.raises(InvalidWorkload, match="cannot be read"):
+    with refused(InvalidWorkload, "Unreadable"):
         find_model(str(tmp_path / "missing.json"))

@@ -12,11 +12,12 @@ from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from tests.builders import MODEL
+from tests.refusals import refused
 
 
 def test_a_model_is_found_by_name_only():
     assert find_model("tiny-llama").layers == 6
-    with pytest.raises(InvalidWorkload, match="'gpt-9' is unknown; the models are tiny-llama"):
+    with refused(InvalidWorkload, "Unknown"):
         find_model("gpt-9")
 
 
@@ -25,16 +26,16 @@ def test_tp_must_cut_heads_ffn_and_vocabulary_evenly():
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "mistake"),
     [
-        ({"layers": 0}, "size below 1"),
-        ({"heads": 5}, "heads must divide hidden"),
-        ({"kv_heads": 3}, "kv_heads must divide heads"),
+        ({"layers": 0}, ("OutOfRange", None)),
+        ({"heads": 5}, ("OutOfRange", "heads")),
+        ({"kv_heads": 3}, ("OutOfRange", "heads")),
     ],
 )
-def test_an_impossible_shape_is_refused(changes, sentence):
+def test_an_impossible_shape_is_refused(changes, mistake):
     sizes = {"layers": 6, "hidden": 64, "heads": 4, "kv_heads": 4, "ffn": 128, "vocab": 256}
-    with pytest.raises(InvalidWorkload, match=sentence):
+    with refused(InvalidWorkload, *mistake):
         ModelShape(name="odd", **{**sizes, **changes})
 
 
@@ -69,11 +70,11 @@ def test_recomputation_may_be_left_to_the_planner_but_a_stage_always_states_it()
     assert Workload.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
     row = {"gpu_type": "demo-fast", "tp": 1, "layers": 6, "recompute": "auto"}
     template = {"stages": [row], "micro_batch": 1, "micro_batches": [8]}
-    with pytest.raises(InvalidPlan, match="recompute is 'auto', expected"):
+    with refused(InvalidPlan, "Unreadable"):
         Plan.from_json({"templates": [template], "placement": []})
 
 
 def test_a_setting_of_the_wrong_kind_is_one_sentence():
     row = Workload(model=MODEL, global_batch=8, sequence_length=128).to_json()
-    with pytest.raises(InvalidWorkload, match=r"sequence_parallel is .*; it must be true or"):
+    with refused(InvalidWorkload, "Malformed", "sequence_parallel"):
         Workload.from_json({**row, "sequence_parallel": []})

@@ -19,6 +19,7 @@ from planner.training.composition_sets import (
     listed,
     read_composition_file,
 )
+from tests.refusals import refused
 
 
 def test_a_line_is_a_composition_with_what_it_wishes_to_say(tmp_path):
@@ -59,10 +60,10 @@ def test_a_mistake_is_named_with_its_line(text, found):
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(InvalidComposition, match=r"gone\.txt cannot be read: .*; give a file, or"):
+    with refused(InvalidComposition, "Unreadable"):
         read_composition_file(tmp_path / "gone.txt")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InvalidComposition, match=r"bytes\.txt cannot be read: "):
+    with refused(InvalidComposition, "Unreadable"):
         read_composition_file(tmp_path / "bytes.txt")
 
 
@@ -74,7 +75,7 @@ def test_a_mark_that_editors_put_first_is_no_part_of_a_type(tmp_path):
 
 def test_a_batch_that_nobody_trains_is_refused_with_its_line(tmp_path):
     (tmp_path / "large.txt").write_text("h100=1x1 batch=9999999999\n")
-    with pytest.raises(InvalidComposition, match=r"line 1: batch=9999999999 .* 1 to 1,048,576"):
+    with refused(InvalidComposition, "Malformed", "batch"):
         read_composition_file(tmp_path / "large.txt")
 
 
@@ -121,5 +122,5 @@ def test_the_paper_gives_the_ends_of_its_ranges():
 
 
 def test_a_set_that_is_not_there_is_compared_with_those_that_are():
-    with pytest.raises(InvalidComposition, match=r"No such file.*\(did you mean 'demo'\?\); give"):
+    with refused(InvalidComposition, "Unreadable"):
         read_composition_file(Path("demoo"))

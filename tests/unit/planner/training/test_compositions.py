@@ -24,6 +24,7 @@ from planner.training.compositions import (
     usual_types,
 )
 from planner.training.likeness import Mix, node_counts
+from tests.refusals import refused
 
 TYPES = ("a100-40", "a100-80", "h100", "a6000")
 SIX = (*TYPES, "a5000", "rtx-pro-6000")
@@ -113,5 +114,5 @@ def test_types_that_are_named_have_their_usual_order_whatever_that_of_the_text()
 
 def test_a_range_with_too_few_compositions_is_refused():
     asked = replace(SIMULATION, num=9, kinds=(1, 1), gpus=(1, 2), node_gpus=(1,))
-    with pytest.raises(InvalidComposition, match=r"no 9 different .* of 1 to 2 GPUs of h100"):
+    with refused(InvalidComposition, "OutOfRange"):
         training_compositions(("h100",), 0, asked)

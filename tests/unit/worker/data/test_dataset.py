@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refused
 from tests.unit.worker.data.texts import of, write_pair
 from worker.data.dataset import Dataset, part_bounds
 from worker.errors import InvalidDataset
@@ -104,7 +105,7 @@ def test_a_split_that_leaves_nothing_gets_one_sentence(documents):
 
 def test_a_dataset_shorter_than_one_sample_is_refused(prefix):
     assert Dataset(of(prefix), 379).samples == 1
-    with pytest.raises(InvalidDataset, match=r"has 380 tokens, one sample .* needs 381"):
+    with refused(InvalidDataset, "OutOfRange"):
         Dataset(of(prefix), 380)
 
 
@@ -122,7 +123,7 @@ def test_a_token_beyond_the_vocabulary_is_refused(prefix):
 def test_a_tokenizer_that_is_larger_than_the_model_is_refused_before_a_token_is_read(prefix):
     Path(f"{prefix}.json").write_text(json.dumps({"vocab": 50257}))
     assert Dataset(of(prefix), 10, vocab=50257).samples == 37
-    with pytest.raises(InvalidDataset, match=r"a tokenizer of 50,257 tokens, .* has 50,256"):
+    with refused(InvalidDataset, "Mismatch"):
         Dataset(of(prefix), 10, vocab=50256)
 
 

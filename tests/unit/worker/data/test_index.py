@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.refusals import refused
 from worker.data.index import read_index, write_index
 from worker.errors import InvalidDataset
 
@@ -58,34 +59,34 @@ def test_what_is_written_is_what_megatron_writes(sizes):
 
 
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "code"),
     [
-        (b"not an index at all, only text of some length", "is not a Megatron index"),
-        (megatron([3], [0, 1])[:12], "is not a Megatron index"),
-        (megatron([3], [0, 1])[:40], "has an .idx of 40 bytes, its header states 62"),
-        (megatron([3], [0, 1], code=7), "token type 7"),
-        (megatron([3], [0, 1]).replace(b"\x00\x00\x01", b"\x00\x00\x02", 1), "index version 2"),
-        (megatron([3, 2], [0, 1, 2], pointers=[0, 8]), "documents in one run"),
-        (megatron([3, -2], [0, 1, 2]), "a document of less than no tokens"),
-        (megatron([3, 2], [0, 1, 1]), "do not hold each of its 2 sequences once"),
-        (megatron([3, 2], [0, 2, 1, 2]), "do not hold each of its 2 sequences once"),
-        (megatron([3, 2], [1, 2]), "do not hold each of its 2 sequences once"),
-        (megatron([3, 2], []), "do not hold each of its 2 sequences once"),
+        (b"not an index at all, only text of some length", "Unreadable"),
+        (megatron([3], [0, 1])[:12], "Unreadable"),
+        (megatron([3], [0, 1])[:40], "Damaged"),
+        (megatron([3], [0, 1], code=7), "Unsupported"),
+        (megatron([3], [0, 1]).replace(b"\x00\x00\x01", b"\x00\x00\x02", 1), "Unsupported"),
+        (megatron([3, 2], [0, 1, 2], pointers=[0, 8]), "Unsupported"),
+        (megatron([3, -2], [0, 1, 2]), "Damaged"),
+        (megatron([3, 2], [0, 1, 1]), "Damaged"),
+        (megatron([3, 2], [0, 2, 1, 2]), "Damaged"),
+        (megatron([3, 2], [1, 2]), "Damaged"),
+        (megatron([3, 2], []), "Damaged"),
         (
             b"MMIDIDX\x00\x00" + struct.pack("<QBQQ", 1, 8, 2**63, 2**63),
-            "it was cut off",
+            "Damaged",
         ),
     ],
     ids=range(12),
 )
-def test_a_damaged_index_gets_one_sentence(read, content, sentence):
-    with pytest.raises(InvalidDataset, match=sentence) as caught:
+def test_a_damaged_index_gets_one_sentence(read, content, code):
+    with refused(InvalidDataset, code) as caught:
         read(content)
     assert "\n" not in str(caught.value)
 
 
 def test_an_index_that_is_missing_gets_one_sentence(tmp_path):
-    with pytest.raises(InvalidDataset, match="no such file or directory; `heddle data prepare`"):
+    with refused(InvalidDataset, "Unreadable"):
         read_index(str(tmp_path / "none"))
 
 

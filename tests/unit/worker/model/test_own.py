@@ -11,6 +11,7 @@ import pytest
 from planner.errors import InvalidWorkload
 from planner.model.own import OwnTensors
 from tests.builders import MODEL
+from tests.refusals import refused
 from worker.model.model import Head
 from worker.model.own import OwnModel, class_of, own_model, shape_of
 
@@ -46,31 +47,31 @@ def test_the_example_is_a_model_with_its_tensors():
 
 def test_code_of_another_model_is_refused():
     model = shape_of("mixer:model")
-    with pytest.raises(InvalidWorkload, match="gives another model here than the job says"):
+    with refused(InvalidWorkload, "Mismatch"):
         class_of(replace(model, layers=5), 1)
 
 
 @pytest.mark.parametrize(
-    ("function", "sentence"),
+    ("function", "code"),
     [
-        ("not_a_model", "must return a worker.model.own.OwnModel .*, found int"),
-        ("half_a_model", "with layers and tensors of embedding, block, head"),
-        ("fails", "failed with OSError: no disk"),
-        ("none", "failed with AttributeError"),
+        ("not_a_model", "Malformed"),
+        ("half_a_model", "Malformed"),
+        ("fails", "Failed"),
+        ("none", "Failed"),
     ],
 )
-def test_an_entry_point_that_gives_none_is_one_sentence(function, sentence):
-    with pytest.raises(InvalidWorkload, match=sentence) as caught:
+def test_an_entry_point_that_gives_none_is_one_sentence(function, code):
+    with refused(InvalidWorkload, code) as caught:
         own_model(f"{__name__}:{function}")
     assert "\n" not in str(caught.value)
 
 
 def test_an_entry_point_has_a_module_and_a_function():
-    with pytest.raises(InvalidWorkload, match="must be module:function"):
+    with refused(InvalidWorkload, "Malformed", "entry_point"):
         OwnTensors("mixer", (), (), ())
 
 
 @pytest.mark.parametrize("entry_point", ["mixer", "mixer:", ":model", ""])
 def test_an_entry_point_is_a_module_and_a_function(entry_point):
-    with pytest.raises(InvalidWorkload, match=r"is not module:function; write for example"):
+    with refused(InvalidWorkload, "Malformed", "entry_point"):
         own_model(entry_point)

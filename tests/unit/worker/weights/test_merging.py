@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from planner.plans.ranks import RankMap
+from tests.refusals import refused
 from tests.unit.worker.changes import MODEL, SPEC, plan, shards_of, whole_state
 from tests.unit.worker.weights.together import end, endings
 from worker.errors import InvalidWeights
@@ -91,9 +92,7 @@ def test_disks_of_their_own_keep_their_parts_and_can_be_merged_later(tmp_path):
     together.mkdir()
     for one, output in zip(ends, outputs, strict=True):
         run(one.steps)
-        with pytest.raises(
-            InvalidWeights, match=r"lacks 2 files of 3 that weights.index.json lists"
-        ):
+        with refused(InvalidWeights, "Missing"):
             parts_in(tmp_path / output).verify()
         for path in (tmp_path / output / "parts").iterdir():
             path.rename(together / path.name)
@@ -107,7 +106,7 @@ def test_a_part_that_changed_on_the_disk_is_named(tmp_path):
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    with pytest.raises(InvalidWeights, match=r"weights-stage0-slot0.safetensors has SHA-256 "):
+    with refused(InvalidWeights, "Damaged"):
         Merge(tmp_path).run(lambda: True)
 
 
@@ -154,13 +153,13 @@ def test_weights_of_an_earlier_export_are_gone_before_the_folder_is_whole(tmp_pa
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
-    with pytest.raises(InvalidWeights, match=r"holds neither weights \(config.json\) nor parts"):
+    with refused(InvalidWeights, "Missing"):
         parts_in(tmp_path)
-    with pytest.raises(InvalidWeights, match=r"there is no folder .*none; give the output folder"):
+    with refused(InvalidWeights, "Missing"):
         parts_in(tmp_path / "none")
     (tmp_path / "weights.index.json").write_text("{}")
-    with pytest.raises(InvalidWeights, match=r"cannot be read \(it has no key 'tensors'\)"):
+    with refused(InvalidWeights, "Unreadable"):
         parts_in(tmp_path)
     (tmp_path / "weights.index.json").write_text("[" * 100_000)
-    with pytest.raises(InvalidWeights, match=r"cannot be read \(it is nested too deeply\)"):
+    with refused(InvalidWeights, "Unreadable"):
         parts_in(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 from heddle.commands.weights import weights
 from heddle.train.preconditions.output_folder import OutputFolder, look
 from heddle_operator.apis.errors import InvalidJob
+from tests.refusals import refused
 from tests.unit.heddle.commands.test_weights import TINY, leave_parts
 from worker.agent.measurements import Measurements
 from worker.step_record import StepRecord
@@ -111,9 +112,9 @@ def test_a_job_of_a_cluster_keeps_its_folder(tmp_path):
 
 def test_a_record_that_is_none_is_one_sentence(tmp_path):
     (tmp_path / RECORD).write_text("[]")
-    with pytest.raises(InvalidJob, match="is not the record of a run; remove it if no run uses"):
+    with refused(InvalidJob, "Taken"):
         look(tmp_path, is_fresh=False)
-    with pytest.raises(InvalidJob, match="is not the record of a run"):
+    with refused(InvalidJob, "Taken"):
         OutputFolder(tmp_path, record(), is_fresh=True)
 
 
