@@ -235,18 +235,24 @@ def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:
         raise Infeasible(
             f"throughput binds: the best plan found reaches {reached:.1f} samples/s, asked were at "
             f"least {least:g} ({least - reached:.1f} short); ask for less, add nodes, or give a "
-            f"larger budget"
+            f"larger budget",
+            field="min_throughput",
+            code="OutOfRange",
         )
     limits, used = request.max_gpus, found.plan.gpus_by_type
     if not limits.allows(used):
         took = " and ".join(f"{gpus:,} {name}" for name, gpus in sorted(used.items()))
         raise Infeasible(
             f"the limit on GPUs binds: the plan found takes {took}, max_gpus allows {limits}; "
-            f"allow more"
+            f"allow more",
+            field="max_gpus",
+            code="OutOfRange",
         )
     most, costs = request.max_price, plan_price(found.plan, request.composition)
     if most is not None and costs is not None and costs > most:
         raise Infeasible(
             f"price binds: the nodes of the cheapest plan found cost {costs:g} an hour, at most "
-            f"{most:g} may be spent ({costs - most:g} too much); spend more, or give cheaper nodes"
+            f"{most:g} may be spent ({costs - most:g} too much); spend more, or give cheaper nodes",
+            field="max_price",
+            code="OutOfRange",
         )

@@ -144,5 +144,5 @@ def test_several_templates_are_irregular():
     templates = (one, replace(one, micro_batches=(8,)))
     where = place(LLAMA.model, templates, NODES)
     assert where is not None
-    with pytest.raises(IrregularPlan, match="has 2 templates, Megatron runs one"):
+    with pytest.raises(IrregularPlan):
         megatron_arguments(Plan(templates, where), LLAMA)

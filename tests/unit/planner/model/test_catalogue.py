@@ -129,11 +129,11 @@ def test_a_wrong_configuration_is_one_sentence(tmp_path, changes, mistake):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_a_file_that_is_no_configuration_is_one_sentence(tmp_path, text):
+@pytest.mark.parametrize(("text", "code"), [("{", "Unreadable"), ("[]", "Malformed")])
+def test_a_file_that_is_no_configuration_is_refused(tmp_path, text, code):
     path = tmp_path / "config.json"
     path.write_text(text)
-    with pytest.raises(InvalidWorkload, match="model configuration"):
+    with refused(InvalidWorkload, code):
         find_model(str(path))
     with refused(InvalidWorkload, "Unreadable"):
         find_model(str(tmp_path / "missing.json"))

@@ -15,6 +15,7 @@ from planner.plans.movement import bytes_to_move, held_numel, missing_bytes
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan
 from planner.plans.ranks import RankMap
 from tests.builders import MODEL, compositions, on_one_node, plans_on, template, workload
+from tests.refusals import refused
 
 
 def at(filled: FilledTemplate, *names: str) -> Plan:
@@ -105,12 +106,12 @@ def test_files_that_cannot_be_compared_are_one_sentence():
     other = file_of(plan)
     other["workload"]["model"] = "llama3-8b"
     short = file_of(on_one_node(template("1x5", 2, (6,))))
-    for one, two, sentence in (
-        (plan.to_json(), file_of(plan), "the first plan does not name its workload"),
-        (file_of(plan), other, "train different models"),
-        (file_of(plan), short, r"the second plan holds \[5\] layers, tiny-llama has 6"),
+    for one, two, code in (
+        (plan.to_json(), file_of(plan), "Missing"),
+        (file_of(plan), other, "Mismatch"),
+        (file_of(plan), short, "Mismatch"),
     ):
-        with pytest.raises(InvalidPlan, match=sentence):
+        with refused(InvalidPlan, code):
             compare(one, two)
 
 

@@ -98,9 +98,8 @@ def test_a_file_that_was_cut_off_is_one_sentence(tmp_path, name, share):
     path = tmp_path / "tiny-llama" / f"{name}.json"
     body = path.read_text().rstrip()
     path.write_text(body[: int(share * len(body))])
-    with pytest.raises(UnprofiledConfiguration, match=rf"{name}.json cannot be read: ") as caught:
+    with refused(UnprofiledConfiguration, "Unreadable"):
         load_profile("tiny-llama", tmp_path)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

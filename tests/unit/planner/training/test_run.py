@@ -66,7 +66,7 @@ def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, cha
     settings = {"groups": 32, "rollouts": 4, "together": 8, "compositions": 8, "teacher_steps": 50}
     before = Training(curriculum, TrainingSettings(**settings), tmp_path)
     before.keep()
-    with pytest.raises(InvalidPolicy, match=f"has {next(iter(change))}"):
+    with refused(InvalidPolicy, "Mismatch", next(iter(change))):
         Training(curriculum, TrainingSettings(**{**settings, **change}), tmp_path).resume()
 
 
@@ -74,7 +74,7 @@ def test_a_training_is_not_resumed_with_other_settings(tmp_path, curriculum, cha
 def test_a_model_that_fits_nowhere_is_not_trained(tmp_path):
     settings = TrainingSettings(groups=16, compositions=2, teacher_steps=20)
     curriculum = curriculum_of(find_model("deepseek-v3-like"), ("a5000",), settings)
-    with pytest.raises(Infeasible, match="none of the 12 generated compositions holds deepseek"):
+    with pytest.raises(Infeasible):
         Training(curriculum, settings, tmp_path).run(print, "", 60.0)
 
 

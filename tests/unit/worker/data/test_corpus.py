@@ -41,7 +41,7 @@ def test_a_file_of_another_length_is_damage(tmp_path, suffix):
     prefix = write_pair(tmp_path / "text", [[1, 2, 3]], mask=[1, 1, 1])
     with Path(f"{prefix}{suffix}").open("r+b") as file:
         file.truncate(2)
-    with pytest.raises(InvalidDataset, match=rf"its \{suffix} has 2 bytes, its .idx states"):
+    with refused(InvalidDataset, "Damaged"):
         IndexedCorpus(prefix)
 
 
@@ -49,7 +49,7 @@ def test_a_file_of_another_length_is_damage(tmp_path, suffix):
 def test_a_file_that_is_missing_is_named(tmp_path, suffix):
     prefix = write_pair(tmp_path / "text", [[1, 2, 3]])
     Path(f"{prefix}{suffix}").unlink()
-    with pytest.raises(InvalidDataset, match=rf"text{suffix} no such file .*`heddle data prepare`"):
+    with refused(InvalidDataset, "Unreadable"):
         IndexedCorpus(prefix)
 
 
