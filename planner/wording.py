@@ -47,8 +47,10 @@ def code_of(error: Mapping[str, Any]) -> str:
     kind = error["type"]
     if kind in ("missing", "extra_forbidden", "literal_error"):
         return "Missing" if kind == "missing" else "Unknown"
-    if kind.startswith(("greater", "less", "finite", "too_", "value_error")):
+    if kind.startswith(("greater", "less", "finite", "too_")):
         return "OutOfRange"
+    if kind == "value_error" and isinstance(error["input"], Mapping):
+        return "Contradiction"  # of fields that are right alone
     return "Malformed"
 
 

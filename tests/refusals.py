@@ -15,7 +15,7 @@ from planner.errors import HeddleError
 def refused(
     kind: type[HeddleError], code: str, field: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[HeddleError]]:
-    """Check that the block is refused with this code, about this field.
+    """Check that the block is refused in one line, with this code and about this field.
 
     Args:
         kind: class of the error.
@@ -25,3 +25,4 @@ def refused(
     with pytest.raises(kind) as found:
         yield found
     assert (found.value.code, found.value.field) == (code, field), str(found.value)
+    assert "\n" not in str(found.value)

@@ -51,7 +51,9 @@ def load_nodes(path: Path) -> Composition:
     try:
         return Composition.from_json(read_yaml(path, "nodes file", InvalidScript))
     except InvalidComposition as error:
-        raise InvalidComposition(f"nodes file {path}: {error}", code="Unreadable") from None
+        raise InvalidComposition(
+            f"nodes file {path}: {error}", field=error.field, code=error.code
+        ) from None
 
 
 def load_script(path: Path, nodes: Composition) -> tuple[Event, ...]:

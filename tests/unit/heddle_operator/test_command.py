@@ -16,47 +16,45 @@ def refused(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code"),
     [
-        (None, "cannot be read: "),
-        ("a: [", "cannot be read: "),
-        (b"\xff\xfe", "cannot be read: "),
-        ("- a list", "must hold a mapping with metadata and spec"),
-        ("[]", "must hold a mapping with metadata and spec"),
+        (None, "Unreadable"),
+        ("a: [", "Unreadable"),
+        (b"\xff\xfe", "Unreadable"),
+        ("- a list", "Malformed"),
+        ("[]", "Malformed"),
     ],
     ids=["missing", "torn", "no text", "a list", "an empty list"],
 )
-def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, words):
+def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, code):
     path = tmp_path / "template.yaml"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     for option in ("--worker-template", "--worker-base"):
         error = refused(option, str(path))
-        assert isinstance(error, InvalidJob)
-        assert f"worker template {path} {words}" in str(error)
-        assert "\n" not in str(error)
+        assert (type(error), error.code) == (InvalidJob, code)
 
 
 def test_what_nobody_can_allow_is_named_with_what_one_can():
     error = refused("--worker-allow", "hostpath")
-    assert "--worker-allow hostpath (did you mean 'hostPath'?): one can allow " in str(error)
-    assert " hostPath, " in str(error)
+    assert (error.code, error.field) == ("Unknown", "worker_allow")
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "words"),
+    ("option", "value", "code"),
     [
-        ("--worker-per-gpu", "memory", "--worker-per-gpu memory: it is not NAME=QUANTITY"),
-        ("--worker-per-gpu", "nvidia.com/gpu=1", "--worker-per-gpu nvidia.com/gpu=1: the operator"),
-        ("--worker-per-gpu", "=8", "--worker-per-gpu =8: it is not NAME=QUANTITY"),
-        ("--worker-per-gpu", "memory=lots", "--worker-per-gpu: 'lots' is no quantity"),
-        ("--worker-per-gpu", "memory=-1Gi", "--worker-per-gpu: '-1Gi' is below 0"),
-        ("--worker-shm-per-gpu", "-8Gi", "--worker-shm-per-gpu: '-8Gi' is below 0"),
-        ("--worker-shm-per-gpu", "lots", "--worker-shm-per-gpu: 'lots' is no quantity"),
+        ("--worker-per-gpu", "memory", "Malformed"),
+        ("--worker-per-gpu", "nvidia.com/gpu=1", "Unsupported"),
+        ("--worker-per-gpu", "=8", "Malformed"),
+        ("--worker-per-gpu", "memory=lots", "Malformed"),
+        ("--worker-per-gpu", "memory=-1Gi", "OutOfRange"),
+        ("--worker-shm-per-gpu", "-8Gi", "OutOfRange"),
+        ("--worker-shm-per-gpu", "lots", "Malformed"),
     ],
 )
-def test_a_quantity_that_is_none_is_named_with_its_option(option, value, words):
-    assert str(refused(option, value)).startswith(words)
+def test_a_quantity_that_is_none_is_named_with_its_option(option, value, code):
+    error = refused(option, value)
+    assert (error.code, error.field) == (code, option)
 
 
 @pytest.mark.parametrize("name", ["Foo_Bar", "", "a" * 64, "-a"])

@@ -187,9 +187,8 @@ STAGE = ("templates", 0, "stages", 0)
     ],
 )
 def test_a_wrong_plan_is_one_sentence(data, mistake):
-    with refused(HeddleError, *mistake) as caught:
+    with refused(HeddleError, *mistake):
         priced(stdin=data)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_plan_for_another_model_is_one_sentence():
@@ -248,9 +247,8 @@ def test_measured_plans_are_compared_with_their_cost_one_by_one(tmp_path):
 def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_path, text, mistake):
     file = tmp_path / "measured.json"
     file.write_text(text)
-    with refused(InvalidMeasurements, *mistake) as caught:
+    with refused(InvalidMeasurements, *mistake):
         run(cost, "--measured", str(file))
-    assert "\n" not in str(caught.value)
 
 
 def test_measured_plans_stand_alone(tmp_path):

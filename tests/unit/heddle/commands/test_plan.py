@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 
 import pytest
@@ -243,46 +242,48 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
 
 
 @pytest.mark.parametrize(
-    ("line", "error", "words"),
+    ("line", "error", "mistake"),
     [
-        ("--composition demo-fast=1by2", InvalidComposition, "TYPE=NODESxGPUS"),
-        ("--composition demo-fast=0x2", InvalidComposition, "at least 1"),
-        ("--composition demo-fast=1x2 --nodes n.yaml", InvalidComposition, "give one of them"),
-        ("--nodes missing.yaml", InvalidComposition, "cannot be read"),
-        ("--model llama3-8b", InvalidComposition, "give --composition"),
-        (f"{TWO} --exclude nobody", InvalidComposition, "no such node"),
-        (f"{TWO} --exclude demo-fast-0", Infeasible, "no GPU"),
-        (f"{TWO} --model gpt-9", InvalidWorkload, "'gpt-9' is unknown"),
-        (f"{TWO} --batch 0", InvalidWorkload, "at least 1"),
-        (f"{TWO} --seq-len 64", UnprofiledConfiguration, "match exactly"),
-        (f"{TWO} --profile nowhere", UnprofiledConfiguration, "no profile"),
-        (f"{TWO} --current missing.json", InvalidPlan, "cannot be read"),
-        (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, "there is no policy in nowhere"),
-        (f"{TWO} --method search --rollouts 5", InvalidRequest, "for policy only"),
-        (f"{TWO} --method search --policy x", InvalidRequest, "for auto, policy only"),
-        (f"{TWO_GPUS} --method policy --budget-s 3", InvalidRequest, "leave it out"),
-        (f"{TWO} --min-throughput 1e9", Infeasible, "short"),
-        (f"{MANY} --min-throughput 1e9", Infeasible, "999999"),
-        (f"{TWO} --objective cost", InvalidComposition, "has no price"),
-        (f"{TWO} --max-price 5", InvalidComposition, "has no price"),
-        (f"{PRICED} missing.yaml", InvalidComposition, "cannot be read"),
-        (f"{TWO} --picture no/such/x.svg", InvalidRequest, "cannot be written"),
-        (f"{TWO} --picture x.png", InvalidRequest, "a file that ends in .svg"),
-        (f"{TWO} {TWO_GPUS}", InvalidRequest, "--composition is given 2 times"),
-        ("--nodes a.yaml --nodes b.yaml", InvalidRequest, "--nodes is given 2 times"),
-        ("--model tiny-llama --composition dem-fast=1x2", Infeasible, "did you mean 'demo-fast'"),
-        (f"{TWO} --export megatron --output json", InvalidRequest, "give one of them"),
-        ("--diff a.json b.json", InvalidPlan, "cannot be read"),
-        (f"--diff a.json b.json {TWO}", InvalidRequest, "leave --budget-evaluations out"),
-        ("--composition demo-fast=1x1", Infeasible, "short"),
-        ("--composition h100=1x1", Infeasible, "give --model"),
+        ("--composition demo-fast=1by2", InvalidComposition, ("Malformed", None)),
+        ("--composition demo-fast=0x2", InvalidComposition, ("OutOfRange", None)),
+        ("--composition demo-fast=1x2 --nodes n.yaml", InvalidComposition, ("Contradiction", None)),
+        ("--nodes missing.yaml", InvalidComposition, ("Unreadable", None)),
+        ("--model llama3-8b", InvalidComposition, ("Missing", "composition")),
+        (f"{TWO} --exclude nobody", InvalidComposition, ("Unknown", "exclude")),
+        (f"{TWO} --exclude demo-fast-0", Infeasible, ("", None)),
+        (f"{TWO} --model gpt-9", InvalidWorkload, ("Unknown", None)),
+        (f"{TWO} --batch 0", InvalidWorkload, ("OutOfRange", None)),
+        (f"{TWO} --seq-len 64", UnprofiledConfiguration, ("Mismatch", None)),
+        (f"{TWO} --profile nowhere", UnprofiledConfiguration, ("Missing", None)),
+        (f"{TWO} --current missing.json", InvalidPlan, ("Unreadable", None)),
+        (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, ("Missing", None)),
+        (f"{TWO} --method search --rollouts 5", InvalidRequest, ("Contradiction", "--rollouts")),
+        (f"{TWO} --method search --policy x", InvalidRequest, ("Contradiction", "--policy")),
+        (
+            f"{TWO_GPUS} --method policy --budget-s 3",
+            InvalidRequest,
+            ("Contradiction", "--budget-s"),
+        ),
+        (f"{TWO} --min-throughput 1e9", Infeasible, ("OutOfRange", "min_throughput")),
+        (f"{MANY} --min-throughput 1e9", Infeasible, ("OutOfRange", "min_throughput")),
+        (f"{TWO} --objective cost", InvalidComposition, ("PriceMissing", "prices")),
+        (f"{TWO} --max-price 5", InvalidComposition, ("PriceMissing", "prices")),
+        (f"{PRICED} missing.yaml", InvalidComposition, ("Unreadable", None)),
+        (f"{TWO} --picture no/such/x.svg", InvalidRequest, ("Unwritable", None)),
+        (f"{TWO} --picture x.png", InvalidRequest, ("Unwritable", None)),
+        (f"{TWO} {TWO_GPUS}", InvalidRequest, ("GivenTwice", "--composition")),
+        ("--nodes a.yaml --nodes b.yaml", InvalidRequest, ("GivenTwice", "--nodes")),
+        ("--model tiny-llama --composition dem-fast=1x2", Infeasible, ("", None)),
+        (f"{TWO} --export megatron --output json", InvalidRequest, ("Contradiction", None)),
+        ("--diff a.json b.json", InvalidPlan, ("Unreadable", None)),
+        (f"--diff a.json b.json {TWO}", InvalidRequest, ("Contradiction", "--budget-evaluations")),
+        ("--composition demo-fast=1x1", Infeasible, ("", None)),
+        ("--composition h100=1x1", Infeasible, ("", None)),
     ],
 )
-def test_bad_input_is_one_sentence(line, error, words):
-    with pytest.raises(error, match=re.escape(words)) as caught:
+def test_bad_input_is_one_sentence(line, error, mistake):
+    with refused(error, *mistake):
         run(plan, line)
-    assert isinstance(caught.value, HeddleError)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 
-import click
 import pytest
 from click.testing import CliRunner
 
@@ -24,20 +23,16 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "words"),
+    ("arguments", "error", "code"),
     [
-        (("--model", "gpt-9"), InvalidWorkload, "'gpt-9' is unknown"),
-        (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "h999"),
-        (("--model", "tiny-llama", "--seed", "-1"), click.BadParameter, "not in the range 0<=x<"),
-        (("--model", "tiny-llama", "--seed", "9" * 23), click.BadParameter, "x<2147483648"),
-        (("--model", "tiny-llama", "--resume"), InvalidPolicy, "leave --resume out"),
+        (("--model", "gpt-9"), InvalidWorkload, "Unknown"),
+        (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "Unknown"),
+        (("--model", "tiny-llama", "--resume"), InvalidPolicy, "Missing"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, words):
-    with pytest.raises(error) as caught:
+def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, code):
+    with refused(error, code):
         run(*arguments, *SHORT, "--out", str(tmp_path / "policy"))
-    assert words in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):

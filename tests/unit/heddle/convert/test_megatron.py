@@ -167,28 +167,26 @@ def test_deepspeeds_configuration_is_read_as_well():
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "mistake"),
     [
-        ("--lr-decay-style inverse-square-root", "inverse-square-root; Heddle has constant"),
-        ("--optimizer sgd", "Heddle has AdamW"),
-        ("--lr many", "--lr is 'many'; it must be a number"),
-        ("--train-iters 1.5", "--train-iters is 1.5; it must be a whole number"),
-        ("--seq-length", "--seq-length takes 1 value, found none"),
-        ("--swiglu", "the model has SwiGLU, but not rotary positions, RMS norm, no biases"),
-        ("--lr $LR", "--lr is '$LR', but line 5 uses LR, which nothing sets; write its value"),
-        ("--data-path 0.3 /a 0.7", "written as WEIGHT PATH WEIGHT PATH"),
-        ("--data-path /a 0.5 /b 0.5", "each path needs a number before it"),
-        ("--clip-grad 0", "Heddle always clips"),
-        ("--fp16 --bf16", "give one"),
-        ("--train-samples 7", "no multiple of the global batch 8"),
+        ("--lr-decay-style inverse-square-root", ("Unsupported", "--lr-decay-style")),
+        ("--optimizer sgd", ("Unsupported", "--optimizer")),
+        ("--lr many", ("Malformed", "--lr")),
+        ("--train-iters 1.5", ("Malformed", "--train-iters")),
+        ("--seq-length", ("Malformed", "--seq-length")),
+        ("--swiglu", ("Unsupported", None)),
+        ("--lr $LR", ("Malformed", "--lr")),
+        ("--data-path 0.3 /a 0.7", ("Malformed", "--data-path")),
+        ("--data-path /a 0.5 /b 0.5", ("Malformed", "--data-path")),
+        ("--clip-grad 0", ("Unsupported", "--clip-grad")),
+        ("--fp16 --bf16", ("Contradiction", "--fp16")),
+        ("--train-samples 7", ("OutOfRange", "--train-samples")),
     ],
 )
-def test_what_would_train_something_else_is_refused_in_one_sentence(changes, sentence):
+def test_what_would_train_something_else_is_refused_in_one_sentence(changes, mistake):
     text = GPT2 if "--train-iters" not in changes else GPT2.replace("--train-samples 800", "")
-    with pytest.raises(InvalidArguments) as error:
+    with refused(InvalidArguments, *mistake):
         turned(f"{text} {changes}")
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

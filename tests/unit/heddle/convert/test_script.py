@@ -194,8 +194,8 @@ def test_what_a_shell_alone_knows_is_refused_with_its_variable_and_line(text, se
     file.write_text(text)
     done = CliRunner().invoke(command, ["megatron", "--args-file", str(file)])
     assert isinstance(done.exception, InvalidArguments)
-    assert sentence in str(done.exception)
-    assert "\n" not in str(done.exception)
+    assert done.exception.code in ("Malformed", "GivenTwice")
+    assert sentence in str(done.exception), "the variable and its line"
 
 
 def test_what_no_job_needs_may_stay_unknown():

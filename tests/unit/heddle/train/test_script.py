@@ -47,32 +47,30 @@ def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "mistake"),
     [
-        ("at_step: 3", "holds a mapping; it must be a list of events"),
-        ("- 3", "event 1 is 3"),
-        ("- {at_step: 3}", "event 1 has 0 things to do"),
-        ("- {at_step: 3, drain: fast-1, kill: fast-1}", "has 2 things to do"),
-        ("- {at_step: 3, kil: fast-1}", "the unknown key 'kil' (did you mean 'kill'?)"),
-        ("- {at_step: 3, reboot: fast-1}", "the unknown key 'reboot'"),
-        ("- {at_step: soon, drain: fast-1}", "at_step 'soon'; it must be a number"),
-        ("- {at_step: -1, drain: fast-1}", "at_step -1"),
-        ("- {drain: fast-1}", "at_step None"),
-        ("- {at_step: 3, drain: fast-1, notice_s: soon}", "notice_s 'soon'; it must be a number"),
-        ("- {at_step: 3, kill: fast-1, notice_s: 3}", "the unknown key 'notice_s'"),
-        ("- {at_step: 3, drain: 7}", "drain 7; it must be the name of a node"),
-        ("- {at_step: 3, drain: nobody}", "'nobody' is not there; there are fast-1, fast-2"),
-        ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", "is there already"),
-        ("- {at_step: 3, join: {name: new, type: demo-fast, gpus: 0}}", "has 0 GPUs"),
-        ("- {at_step: 3, join: {name: new, kind: demo-fast}}", "unknown key 'kind'"),
-        ("- {at_step: 3", "cannot be read: it is not YAML"),
+        ("at_step: 3", ("Malformed", None)),
+        ("- 3", ("Malformed", None)),
+        ("- {at_step: 3}", ("Malformed", None)),
+        ("- {at_step: 3, drain: fast-1, kill: fast-1}", ("Malformed", None)),
+        ("- {at_step: 3, kil: fast-1}", ("Malformed", None)),
+        ("- {at_step: 3, reboot: fast-1}", ("Malformed", None)),
+        ("- {at_step: soon, drain: fast-1}", ("Malformed", "at_step")),
+        ("- {at_step: -1, drain: fast-1}", ("Malformed", "at_step")),
+        ("- {drain: fast-1}", ("Malformed", "at_step")),
+        ("- {at_step: 3, drain: fast-1, notice_s: soon}", ("Malformed", "notice_s")),
+        ("- {at_step: 3, kill: fast-1, notice_s: 3}", ("Malformed", None)),
+        ("- {at_step: 3, drain: 7}", ("Malformed", "drain")),
+        ("- {at_step: 3, drain: nobody}", ("Contradiction", None)),
+        ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", ("Contradiction", None)),
+        ("- {at_step: 3, join: {name: new, type: demo-fast, gpus: 0}}", ("OutOfRange", "gpus")),
+        ("- {at_step: 3, join: {name: new, kind: demo-fast}}", ("Unknown", "kind")),
+        ("- {at_step: 3", ("Unreadable", None)),
     ],
 )
-def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, sentence):
-    with pytest.raises(InvalidScript) as error:
+def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, mistake):
+    with refused(InvalidScript, *mistake):
         script(tmp_path, text)
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
 
 
 def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
@@ -83,7 +81,7 @@ def test_a_script_that_is_not_there_is_one_sentence(tmp_path):
 def test_a_mistake_in_a_nodes_file_names_file_and_node(tmp_path):
     path = tmp_path / "nodes.yaml"
     path.write_text("- {name: a, type: demo-fast, gpus: many}")
-    with refused(InvalidComposition, "Unreadable"):
+    with refused(InvalidComposition, "Malformed", "gpus"):
         load_nodes(path)
 
 

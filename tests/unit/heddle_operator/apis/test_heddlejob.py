@@ -62,59 +62,47 @@ def test_training_settings_default_as_in_the_workers_contract():
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "sentence"),
+    ("path", "value", "mistake"),
     [
-        ("spec.model.name", "gpt-9", "is unknown; the models that can be trained are tiny-llama"),
-        ("spec.model.name", "mixtral-8x7b", "does not compute mixtures of experts"),
-        ("spec.model.configRef", "x", "`configRef` belongs to a `path` or an `entryPoint`"),
-        ("spec.model.entryPoint", "m:f", "give exactly one of `name`, `path` and `entryPoint`"),
-        ("spec.elastic", {"minGPUs": 32, "maxGPUs": 16}, "minGPUs 32 is above maxGPUs 16"),
-        ("spec.elastic.minGPUs", 0, "spec.elastic.minGPUs: "),
-        ("spec.planner.budgetSeconds", 61, "budgetSeconds: it must be at most 60 (found 61)"),
-        ("spec.training.globalBatch", 0, "globalBatch: it must be at least 1 (found 0)"),
-        ("spec.training.precision", "fp8", "'fp32', 'bf16' or 'fp16' (found 'fp8')"),
-        ("spec.training.lossScale", {"initial": 2}, "precision fp32 has no loss scale; leave"),
-        ("spec.step", 3, "spec.step: a HeddleJob has no such field (did you mean 'steps'?)"),
-        ("spec.elastic.minGPU", 3, "no such field (did you mean 'minGPUs'?)"),
-        ("spec.training.epochs", 3, "spec.training.epochs: a HeddleJob has no such field"),
-        ("spec.training.schedule.kind", "linear", "'constant', 'cosine' or 'wsd' (found 'linear')"),
-        ("spec.training.schedule.kind", "wsd", "spec.training: a wsd schedule needs"),
-        ("spec.training.weightDecay", -1, "weightDecay: it must be at least 0 (found -1)"),
-        ("spec.training.epsilon", 0, "spec.training.epsilon: it must be above 0 (found 0)"),
-        ("spec.planner.zero", 1, "only ZeRO stage 0 is supported yet (found 1)"),
-        ("spec.elastic.mode", "Never", "'Auto', 'Recommend' or 'Manual' (found 'Never')"),
-        ("spec.planRef", 7, "spec.planRef: "),
-        ("spec.planRef", "../../secrets/x", "spec.planRef: '../../secrets/x' cannot be the name"),
-        ("spec.planRef", "a?watch=1", "cannot be the name of a ConfigMap here"),
-        ("spec.planRef", "a" * 64, "at most 63 lower-case letters, digits and dashes"),
-        ("spec.model", {"path": "/m", "configRef": "..%2f"}, "configRef: '..%2f' cannot be"),
-        ("metadata.name", "a" * 64, "has 64 characters; at most 63 are allowed"),
-        ("spec.suspend", True, "suspend needs spec.checkpoint"),
-        ("spec.data", {"builtin": "text", "path": "x"}, "one of `builtin`, `path` and `blend`"),
-        ("spec.data", {"path": "a.jsonl"}, "spec.data: 'a.jsonl' is text, which needs a `tok"),
-        ("spec.training.learningRate", float("inf"), "learningRate: it must be a finite number"),
-        ("spec.training.epsilon", float("nan"), "epsilon: it must be a finite number (found nan)"),
-        ("spec.elastic.cooldownSeconds", float("inf"), "it must be a finite number (found inf)"),
-        ("spec.data.documentMask", "very", "it must be true or false (found 'very')"),
-        ("spec.data.blend", [{"path": "x", "weight": 1}], "one of `builtin`, `path` and `blend`"),
-        ("spec.data", {"blend": []}, "spec.data.blend: "),
-        ("spec.data", {"blend": [{"path": "x", "weight": 0}]}, "spec.data.blend.0.weight: "),
-        ("spec.data.split", [0, 1, 0], "the shares 0, 1, 0 leave nothing to train on"),
-        ("spec.data.split", [1, -1, 0], "spec.data.split.1: "),
-        ("spec.data.split", [1, 1], "spec.data.split.2: "),
-        ("spec.steps", "many", "spec.steps: it must be a whole number (found 'many')"),
-        ("spec.steps", 1.5, "spec.steps: it must be a whole number (found 1.5)"),
-        ("spec.output", 3, "spec.output: it must be a mapping (found 3)"),
-        ("metadata.name", "Not A Name", "metadata.name: it must hold lower-case letters, "),
-        ("kind", "Job", "kind: it must be 'HeddleJob' (found 'Job')"),
-        ("spec.model", ["x" * 999] * 999, "(found ["),
+        ("spec.model.name", "gpt-9", ("Unknown", "spec.model.name")),
+        ("spec.model.name", "mixtral-8x7b", ("Unsupported", "spec.model")),
+        ("spec.model.configRef", "x", ("Contradiction", "spec.model")),
+        ("spec.model.entryPoint", "m:f", ("Contradiction", "spec.model")),
+        ("spec.elastic", {"minGPUs": 32, "maxGPUs": 16}, ("Contradiction", "spec.elastic")),
+        ("spec.training.lossScale", {"initial": 2}, ("Contradiction", "spec.training")),
+        ("spec.training.schedule.kind", "wsd", ("Contradiction", "spec.training")),
+        ("spec.training.epsilon", 0, ("OutOfRange", "spec.training.epsilon")),
+        ("spec.planner.zero", 1, ("Unknown", "spec.planner.zero")),
+        ("spec.planRef", "../../secrets/x", ("Malformed", "spec.planRef")),
+        ("spec.planRef", "a?watch=1", ("Malformed", "spec.planRef")),
+        ("spec.planRef", "a" * 64, ("Malformed", "spec.planRef")),
+        ("spec.model", {"path": "/m", "configRef": "..%2f"}, ("Malformed", "spec.model.configRef")),
+        ("metadata.name", "a" * 64, ("Malformed", "metadata.name")),
+        ("spec.suspend", True, ("Contradiction", "spec")),
+        ("spec.data", {"builtin": "text", "path": "x"}, ("Contradiction", "spec.data")),
+        ("spec.data", {"path": "a.jsonl"}, ("Contradiction", "spec.data")),
+        ("spec.training.learningRate", float("inf"), ("OutOfRange", "spec.training.learningRate")),
+        ("spec.training.epsilon", float("nan"), ("OutOfRange", "spec.training.epsilon")),
+        ("spec.data.blend", [{"path": "x", "weight": 1}], ("Contradiction", "spec.data")),
+        ("spec.data", {"blend": []}, ("OutOfRange", "spec.data.blend")),
+        (
+            "spec.data",
+            {"blend": [{"path": "x", "weight": 0}]},
+            ("OutOfRange", "spec.data.blend.0.weight"),
+        ),
+        ("spec.data.split", [0, 1, 0], ("Malformed", "spec.data.split")),
+        ("spec.data.split", [1, -1, 0], ("OutOfRange", "spec.data.split.1")),
+        ("spec.data.split", [1, 1], ("Missing", "spec.data.split.2")),
+        ("spec.steps", 1.5, ("Malformed", "spec.steps")),
+        ("spec.output", 3, ("Malformed", "spec.output")),
+        ("metadata.name", "Not A Name", ("Malformed", "metadata.name")),
+        ("kind", "Job", ("Unknown", "kind")),
+        ("spec.model", ["x" * 999] * 999, ("Malformed", "spec.model")),
     ],
-)  # fmt: skip
-def test_a_mistake_is_one_sentence_with_its_field(path, value, sentence):
-    with pytest.raises(InvalidJob) as error:
+)
+def test_a_mistake_is_refused_by_its_field(path, value, mistake):
+    with refused(InvalidJob, *mistake) as error:
         load_job(changed(path, value))
-    assert sentence in str(error.value)
-    assert "\n" not in str(error.value)
     assert len(str(error.value)) < 400
 
 
@@ -192,7 +180,7 @@ def test_the_loss_scale_of_fp16_is_a_power_of_two():
     fp16 = {**JOB["spec"]["training"], "precision": "fp16", "lossScale": {"initial": 1024}}
     assert load_job(changed("spec.training", fp16)).training.scaling.initial == 1024
     fp16["lossScale"] = {"initial": 1000}
-    with refused(InvalidJob, "OutOfRange", "spec.training.lossScale.initial"):
+    with refused(InvalidJob, "Malformed", "spec.training.lossScale.initial"):
         load_job(changed("spec.training", fp16))
 
 

@@ -70,20 +70,18 @@ def test_with_a_config_map_the_folder_is_not_looked_at():
 
 
 @pytest.mark.parametrize(
-    ("model", "sentence"),
+    ("model", "mistake"),
     [
-        ({"path": "/none/there"}, "/none/there/config.json cannot be read: "),
-        ({"name": "tiny-llama", "path": "/x"}, "give exactly one of `name`, `path` and"),
-        ({"name": "tiny-llama", "init": "Seed"}, "`init` belongs to a `path`; leave it out"),
-        ({"path": "/x", "init": "zeros"}, "spec.model.init: it must be 'Weights' or 'Seed'"),
-        ({"path": "/x", "config": {}}, "spec.model.config: a HeddleJob has no such field"),
+        ({"path": "/none/there"}, ("Unreadable", None)),
+        ({"name": "tiny-llama", "path": "/x"}, ("Contradiction", "spec.model")),
+        ({"name": "tiny-llama", "init": "Seed"}, ("Contradiction", "spec.model")),
+        ({"path": "/x", "init": "zeros"}, ("Unknown", "spec.model.init")),
+        ({"path": "/x", "config": {}}, ("Unknown", "spec.model.config")),
     ],
 )
-def test_what_cannot_be_is_one_sentence(model, sentence):
-    with pytest.raises(InvalidJob) as caught:
+def test_what_cannot_be_is_one_sentence(model, mistake):
+    with refused(InvalidJob, *mistake):
         load_job(job(model))
-    assert sentence in str(caught.value)
-    assert "\n" not in str(caught.value)
     assert mistakes_of(job(model))
 
 
@@ -119,19 +117,18 @@ def test_weights_are_never_written_over_those_that_were_read(folder):
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "code"),
     [
-        ({}, "must hold the key config.json"),
-        ({"hunter2": "", "b": "hunter2"}, "must hold the key config.json"),
-        ({"config.json": "{hunter2"}, "is not JSON"),
-        ({"config.json": "[" * 100_000}, "is not JSON"),
-        ({"config.json": '["hunter2"]'}, "must be a JSON object"),
+        ({}, "Missing"),
+        ({"hunter2": "", "b": "hunter2"}, "Missing"),
+        ({"config.json": "{hunter2"}, "Unreadable"),
+        ({"config.json": "[" * 100_000}, "Unreadable"),
+        ({"config.json": '["hunter2"]'}, "Malformed"),
     ],
 )
-def test_a_config_map_without_a_configuration_is_said(data, sentence):
-    with pytest.raises(InvalidJob) as caught:
+def test_a_config_map_without_a_configuration_is_said(data, code):
+    with refused(InvalidJob, code) as caught:
         config_in("llama", data)
-    assert sentence in str(caught.value)
     assert "ConfigMap llama" in str(caught.value)
     assert "hunter2" not in str(caught.value), "what a ConfigMap holds is quoted nowhere"
 

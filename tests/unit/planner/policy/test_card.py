@@ -43,24 +43,23 @@ CARD = PolicyCard(
 
 
 @pytest.mark.parametrize(
-    ("gpus", "deepest", "words"),
+    ("gpus", "deepest", "mistake"),
     [
-        ("h100=1x4,a6000=1x4", 24, "GPU type 'a6000', it knows a100-40, h100"),
-        ("h100=1x8", 24, "TP 8, it knows 1, 2, 4"),
-        ("h100=1x4", 32, "32 stages, it knows up to 24; give max_stages 24"),
-        ("h100=1x4,a100-40=1x4", 24, "2 GPU types at once, it knows up to 1"),
-        ("h100=1x6", 24, "nodes of 6 GPUs (h100-0), it knows up to 4"),
+        ("h100=1x4,a6000=1x4", 24, ("NotTrainedFor", "method")),
+        ("h100=1x8", 24, ("NotTrainedFor", "method")),
+        ("h100=1x4", 32, ("NotTrainedFor", "max_stages")),
+        ("h100=1x4,a100-40=1x4", 24, ("NotTrainedFor", "method")),
+        ("h100=1x6", 24, ("NotTrainedFor", "method")),
     ],
 )
-def test_what_was_not_trained_is_refused(gpus, deepest, words):
+def test_what_was_not_trained_is_refused(gpus, deepest, mistake):
     composition = Composition.from_text(gpus)
     workload = Workload(
         model=find_model("llama3-8b"), global_batch=256, sequence_length=2048, precision="fp16"
     )
     pricing = pricing_of(workload, composition, find_profile(workload))
-    with pytest.raises(PolicyMisfit) as caught:
+    with refused(PolicyMisfit, *mistake):
         CARD.require(composition, pricing, deepest)
-    assert words in str(caught.value)
 
 
 def test_what_was_trained_is_not_refused():
@@ -77,19 +76,15 @@ def test_a_card_survives_its_file():
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    "text",
     [
-        ("{", "is no JSON"),
-        ("[]", "'everything'"),
-        ("[" * 100_000, "is no JSON"),
-        ("{}", "lacks or does not know the key 'actions'"),
-        (json.dumps({**CARD.to_json(), "types": 3}), "was changed since it was written"),
-        (json.dumps({**CARD.to_json(), "temperatures": [0, 0]}), "was changed since"),
-        (json.dumps({**CARD.to_json(), "uses_film": False}), "was changed since"),
-        (json.dumps({**CARD.to_json(), "more": 1}), "does not know the key 'more'"),
+        *("{", "[]", "[" * 100_000, "{}"),
+        json.dumps({**CARD.to_json(), "types": 3}),
+        json.dumps({**CARD.to_json(), "temperatures": [0, 0]}),
+        json.dumps({**CARD.to_json(), "uses_film": False}),
+        json.dumps({**CARD.to_json(), "more": 1}),
     ],
 )
-def test_a_damaged_card_is_refused_with_its_file(text, words):
-    with refused(InvalidPolicy, "Malformed") as caught:
+def test_a_damaged_card_is_refused(text):
+    with refused(InvalidPolicy, "Malformed"):
         PolicyCard.from_text(text, "card.json")
-    assert words in str(caught.value)

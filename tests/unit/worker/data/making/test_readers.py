@@ -61,9 +61,8 @@ def test_a_pair_has_a_prompt_and_a_completion(tmp_path):
 )
 def test_a_record_that_is_wrong_is_named_with_its_line(tmp_path, line, mistake):
     (tmp_path / "x.jsonl").write_text(f'{{"text": "a"}}\n\n{line}\n')
-    with refused(InvalidDataset, *mistake) as caught:
+    with refused(InvalidDataset, *mistake):
         read(tmp_path / "x.jsonl")
-    assert "\n" not in str(caught.value)
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):
