@@ -17,12 +17,17 @@ import torch
 
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
+from planner.plans.plan import Plan
+from planner.plans.ranks import Seat
 from worker.checkpoint.attempts import Attempt, outdated
-from worker.checkpoint.boxes import by_file
+from worker.checkpoint.boxes import by_file, written
 from worker.checkpoint.manifest import SavedStep
+from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.save import NotYet, Read, commit, save_part
 from worker.checkpoint.vault import Vault, VaultFailed
 from worker.checkpoint_records import SaveOutcome, SaveRecord
+from worker.contract import Directive
+from worker.data.digest import data_digest
 from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
@@ -201,6 +206,27 @@ class Saver:
             vault.tidy(BROKEN_OFF_S)
         except VaultFailed as failure:
             LOG.warning("what broken writes left is not removed: %s", failure)
+
+
+def saver_of(model: ModelShape, directive: Directive, plan: Plan, seat: Seat) -> Saver | None:
+    """The saver of a rank in an epoch; None where the job saves nothing.
+
+    It takes seconds where there are thousands of ranks, so a preparation calls it.
+    """
+    spec, how = directive.training, directive.training.checkpoint
+    if how is None:
+        return None
+    boxes = written(model, plan)
+    return Saver(
+        open_=functools.partial(open_vault, how.path),
+        model=model,
+        epoch=directive.epoch + how.epochs_before,
+        rank=seat.rank,
+        ranks=len(boxes),
+        pieces=boxes[seat.rank],
+        keep_last=how.keep_last,
+        data_digest=functools.partial(data_digest, spec.data),
+    )
 
 
 class _Save:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from migration.transport import Transport
 from planner.model.shape import ModelShape
+from worker.checkpoint.saver import Saver, saver_of
 from worker.checkpoint.start_source import start_source
 from worker.contract import Directive
 from worker.control.connections import connections, cut
@@ -34,11 +35,12 @@ END_S = 5.0  # for one that tries to connect to a store that is gone
 
 
 class Successor(NamedTuple):
-    """The engine of the new plan on this rank, once it holds the state."""
+    """The engine of the new plan on this rank, once it holds the state; its saver, if it saves."""
 
     world: World
     target: TargetShards
     engine: Engine
+    saver: Saver | None = None
 
 
 class Prepared(NamedTuple):
@@ -234,7 +236,9 @@ class Preparation:
             buffers=target.buffers,
             activity=services.activity,
         )
-        return Successor(world, target, services.build_engine(build)), start
+        engine = services.build_engine(build)
+        saver = saver_of(model, self.directive, move.plan, seat)
+        return Successor(world, target, engine, saver), start
 
 
 def _without_frames(error: Exception) -> Exception:

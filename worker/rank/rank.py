@@ -386,7 +386,7 @@ class Rank:
             return
         self._record = self._messages.record(switch, times_s, digest)
         note(epoch=prepared.move.directive.epoch, rank=successor.target.seat.rank)
-        self._saves.begin(self._model(), prepared.move)
+        self._saves.begin(prepared.move, successor.saver)
         self._become("training")
 
     def _model(self) -> ModelShape:

@@ -6,17 +6,12 @@ boundary as on that of a switch.
 
 from __future__ import annotations
 
-import functools
 import time
 
-from planner.model.shape import ModelShape
-from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import SavedStep
-from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.saver import Saver
 from worker.contract import SaveRecord, TrainingSpec
 from worker.control.messages import Save, Suspend
-from worker.data.digest import data_digest
 from worker.engine.seam import SAVE, SUSPEND, Progress
 from worker.rank.move import Move
 from worker.rank.rank_state import Layout
@@ -38,29 +33,15 @@ class Saves:
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
         self._until_s = 0.0  # of the suspension
 
-    def begin(self, model: ModelShape, move: Move) -> None:
+    def begin(self, move: Move, saver: Saver | None) -> None:
         """Follow a new epoch; the save of the epoch before goes on until the next one begins."""
         if self._saver is not None:
             self._saver.hurry()
-        self._former, self._saver, self._suspension = self._saver, None, None
+        self._former, self._saver, self._suspension = self._saver, saver, None
         self._is_told_to_suspend = self._is_told_to_save = False
         self._newest_s = time.monotonic()
-        spec, seat = move.directive.training, move.seat
-        how = spec.checkpoint
-        if how is None or seat is None:
-            return
-        pieces = written(model, move.plan)
-        self._plan_digest, self._every_s = move.plan.digest, how.every_s
-        self._saver = Saver(
-            open_=functools.partial(open_vault, how.path),
-            model=model,
-            epoch=move.directive.epoch + how.epochs_before,
-            rank=seat.rank,
-            ranks=len(pieces),
-            pieces=pieces[seat.rank],
-            keep_last=how.keep_last,
-            data_digest=functools.partial(data_digest, spec.data),
-        )
+        how = move.directive.training.checkpoint
+        self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
 
     def hear(self, message: Save | Suspend) -> None:
         """Hear what is wanted at the next boundary; called in whatever thread."""

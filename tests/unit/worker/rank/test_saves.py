@@ -12,6 +12,7 @@ from tests.unit.worker.data.lines import prepared_lines
 from worker.checkpoint import saver
 from worker.checkpoint.attempts import Attempt, complete
 from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.saver import saver_of
 from worker.control.messages import Save, Suspend
 from worker.engine.seam import SAVE, SUSPEND, Progress
 from worker.rank.move import plan_move
@@ -46,7 +47,8 @@ class Rank:
     def follow(self, epoch):
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
         member = updated.members[0]
-        self.saves.begin(MODEL, plan_move(MODEL, updated, member.pod, member.slot))
+        move = plan_move(MODEL, updated, member.pod, member.slot)
+        self.saves.begin(move, saver_of(MODEL, updated, PLAN, move.seat))
         seat = RankMap.of(PLAN).seats[0]
         self.layout = Layout(epoch, seat, shards_of(seat, whole_state()))
 
