@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from heddle.local.cluster import LocalCluster
@@ -30,8 +28,6 @@ from heddle_operator.state.speeds.work import work_of
 from planner.cluster.composition import Node
 from worker.agent.compute_times import STEPS
 from worker.contract import Report
-from worker.data.dataset import Dataset
-from worker.training_settings import Corpus, DataSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
@@ -126,43 +122,6 @@ def errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HEDDLE_TEST_ERRORS", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     return folder
-
-
-def test_a_token_beyond_the_vocabulary_ends_the_job_at_its_second_try(
-    tmp_path: Path, corpus: Path
-) -> None:
-    prefix, sample = tmp_path / "text", 2 * BATCH + 3
-    for suffix in (".idx", ".bin"):
-        shutil.copy(f"{corpus}{suffix}", f"{prefix}{suffix}")
-    data = DataSpec(blend=(Corpus(path=str(prefix)),))
-    start = Dataset(data, SEQUENCE).place(1, sample).start
-    tokens = np.memmap(f"{prefix}.bin", dtype="<u2", mode="r+")
-    tokens[start + 5] = 999
-    tokens.flush()
-
-    async def main() -> None:
-        async with running(tmp_path, prefix) as run:
-            decision = await run.failed()
-            assert decision.reason == "DeterministicError"
-            assert decision.message == (
-                "the same error came twice after step 2: "
-                f"sample {sample} of dataset '{prefix}' has token 999, the model's vocabulary "
-                "ends at 255; prepare the data with the model's tokenizer"
-            )
-            assert run.epochs <= 2
-
-    asyncio.run(main())
-
-
-def test_a_job_that_diverges_ends_and_says_so(tmp_path: Path, corpus: Path) -> None:
-    async def main() -> None:
-        async with running(tmp_path, corpus, training={"learningRate": 1e30}) as run:
-            decision = await run.failed()
-            assert decision.reason == "Diverged"
-            assert decision.message.startswith("step 1 has loss ")
-            assert run.epochs == 1
-
-    asyncio.run(main())
 
 
 def test_a_gpu_without_memory_is_left_out_and_the_job_trains_on(

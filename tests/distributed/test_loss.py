@@ -141,21 +141,6 @@ def test_the_stall_of_a_loss_is_the_gap_between_the_survivors_own_steps(
     assert sum(change.parts.values()) == pytest.approx(change.stall_s)
 
 
-@pytest.mark.parametrize("victim", [("a", 0), ("b", 1)], ids=["tp-lead", "last-stage"])
-def test_a_killed_rank_is_replaced_on_its_warm_pod(
-    pods: Pods, spec: TrainingSpec, victim: tuple[str, int]
-) -> None:
-    os.kill(pods.ranks(victim[0])[victim[1]].pid, signal.SIGKILL)
-    resume = survivors_halt(pods, ("a", "b"), time.monotonic(), {victim})
-    holds = {gpu: 1 for gpu in gpus(TWO) if gpu != victim}
-    directive = pods.directive(
-        2, TWO, spec, "a", reason="loss", holds=holds, layouts={1: TWO}, resume=resume
-    )
-    pods.change(directive)
-    pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
-    curve_is_exact(pods, spec)
-
-
 def test_a_killed_store_does_not_touch_the_running_world_and_comes_back(
     pods: Pods, spec: TrainingSpec
 ) -> None:
@@ -176,19 +161,6 @@ def test_a_killed_fork_server_ends_the_pod(pods: Pods) -> None:
     os.kill(pid, signal.SIGKILL)
     assert pods.pods["b"].process.wait(timeout=10) == 1
     pods.pods["a"].wait(lambda report: all(rank.phase == "halted" for rank in report.ranks))
-
-
-def test_an_aborted_preparation_leaves_the_old_epoch_running(
-    pods: Pods, spec: TrainingSpec
-) -> None:
-    directive = pods.directive(
-        2, LEFT, spec, "a", reason="drain", holds=dict.fromkeys(gpus(TWO), 1), layouts={1: TWO}
-    )
-    pods.send(directive, ["a"])  # b never hears of it
-    pods.send(directive.model_copy(update={"phase": "abort"}), ["a"])
-    report = pods.pods["a"].wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
-    assert {rank.epoch for rank in report.ranks} == {1}
-    curve_is_exact(pods, spec)
 
 
 def scales(pods: Pods) -> dict[int, tuple[float | None, bool]]:

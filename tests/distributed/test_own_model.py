@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.system]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "own_model"
 BATCH, LENGTH, STEPS_EACH = 8, 16, 4
-TOLERANCE = 1e-5  # as in test_exact_training
+TOLERANCE = 1e-5  # as in test_random_plans
 BEFORE = place((template("2x3+1x1", 1, 5), template("1x4", 3, 1)), [("a", g) for g in range(4)])
 AFTER = place((template("1x1+2x3", 2, 4),), [("a", g) for g in (2, 0, 3)])
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.system]
 GPUS, BATCH = 6, 8
 PLANS = 5
 STEPS_EACH = 4
-TOLERANCE = 1e-5  # as in test_exact_training
+TOLERANCE = 1e-5  # regrouping perturbs fp32 sums; at this rate and length they stay within 1e-6
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from worker.training_settings import Checkpointing
 pytestmark = pytest.mark.slow
 STEPS, EVERY = 20, 8  # one save a run, so that none is late
 LIMIT_S = 60.0
-TOLERANCE = 1e-5  # as in test_exact_training.py
+TOLERANCE = 1e-5  # as in test_random_plans.py
 A = place(
     (template("2x4+1x2", 1, 6), template("1x6", 2, 1)), [("a", 0), ("a", 1), ("a", 2), ("b", 0)]
 )

@@ -19,7 +19,7 @@ from worker.contract import TrainingSpec
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(400)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 ROOT = Path(__file__).parents[2]
-TOLERANCE = 1e-5  # as in test_exact_training.py
+TOLERANCE = 1e-5  # as in test_random_plans.py
 TRAINING = {"globalBatch": 32, "sequenceLength": 128, "learningRate": 3e-4, "warmupSteps": 0}
 STEPS = 30
 NODES = """

@@ -55,7 +55,7 @@ NOISES: dict[str, Noise] = {
     "constant": lambda now: 2 * recorded(now),
     "drift up": lambda now: recorded(now) * (1 + min(1.0, now / 30)),
     "drift down": lambda now: recorded(now) * (2 - min(1.0, now / 30)),
-    **{f"bursts {seed}": bursts(seed) for seed in range(10)},
+    **{f"bursts {seed}": bursts(seed) for seed in range(3)},
 }
 
 

@@ -81,7 +81,7 @@ class Trial:
         return "b" in live[-1].plan.nodes
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_flapping_node_is_adopted_a_few_times_and_not_at_each_return(seed):
     chance, trial = random.Random(seed), Trial()
     trial.advance(60)

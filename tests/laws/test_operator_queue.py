@@ -24,7 +24,7 @@ def small_job(index):
     return job.model_copy(update={"metadata": metadata, "spec": spec})
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.system)])
 def test_small_jobs_fill_the_gpus_wait_their_turn_and_all_end(seed):
     jobs = [small_job(index) for index in range(JOBS)]
     around = SharedNodes(jobs, dict(NODES), seed, arbiter=PriorityArbiter())

@@ -94,11 +94,13 @@ SOME = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", SOME)
-@pytest.mark.parametrize("method", ["auto", "search", "columns"])
+@pytest.mark.parametrize(
+    ("text", "method"),
+    [(SOME[0], "auto"), (SOME[1], "search"), (SOME[1], "columns"), (SOME[2], "auto")],
+)
 def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method):
     profile, best_s = find_profile(LARGE), [float("inf")]
-    for budget in (1, 30, 200, 333, 800, 1500, 3000, 4000):
+    for budget in (1, 30, 333, 800, 3000):
         request = PlanRequest(
             workload=LARGE,
             composition=Composition.from_text(text),
