@@ -5,7 +5,7 @@ ARG BASE=docker.io/library/python:3.11-slim
 # What builds: uv and hatchling of the lock, and Heddle's wheel.
 FROM ${BASE} AS build
 WORKDIR /heddle
-COPY requirements.lock requirements-operator.lock ./
+COPY requirements.lock requirements-operator.lock requirements-worker.lock ./
 RUN awk '/^[a-z0-9]/ { on = $0 ~ /^(uv|hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } on' \
         requirements.lock > build.lock \
     && pip install --no-cache-dir --require-hashes -r build.lock
@@ -39,7 +39,7 @@ ENV NUMBA_CPU_NAME=generic
 COPY --from=operator-build /opt/heddle /operator
 RUN uv venv /opt/heddle \
     && uv pip install --python /opt/heddle/bin/python --no-cache --require-hashes \
-        -r requirements.lock \
+        -r requirements-worker.lock \
     && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl \
     && find /opt/heddle -name '*.py' -exec touch --date=@0 {} + \
     && /opt/heddle/bin/python -m compileall -q -j 0 /opt/heddle/lib \

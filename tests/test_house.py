@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.pages import faults
 from planner.errors import CODES
-from tests.e2e.image.operator_lock import LOCK, small_lock
+from tests.e2e.image.image_locks import OPERATOR, WORKER, lock_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("planner", "migration", "worker", "heddle_operator", "heddle")
@@ -292,10 +292,32 @@ def test_the_image_that_make_builds_is_the_one_that_the_chart_pulls():
         assert f"--target {target} --tag {name} ." in recipe.stdout
 
 
-def test_the_operators_lock_is_the_part_of_the_lock_that_it_needs():
-    """`python -m tests.e2e.image.operator_lock` writes it anew."""
-    assert LOCK.read_text(encoding="utf-8") == small_lock()
-    assert not re.search(r"^(torch|deepspeed|nvidia-)", LOCK.read_text(), re.MULTILINE)
+@pytest.mark.parametrize(
+    ("lock", "never"),
+    [(OPERATOR, "torch|deepspeed|nvidia-"), (WORKER, "pytest|moto|mypy|flask|hatchling")],
+    ids=["operator", "worker"],
+)
+def test_an_images_lock_is_the_part_of_the_lock_that_it_needs(lock, never):
+    """`python -m tests.e2e.image.image_locks` writes both anew."""
+    text = lock.read_text(encoding="utf-8")
+    assert text == lock_of(lock)
+    assert not re.search(rf"^({never})", text, re.MULTILINE)
+
+
+def test_all_that_the_images_copy_reaches_their_build():
+    copied = {
+        word
+        for line in (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+        if line.startswith("COPY ") and "--from" not in line
+        for word in line.split()[1:-1]
+    }
+    known = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+        if line.startswith("!")
+    }
+    assert copied == known
+    assert all((ROOT / path).exists() for path in copied)
 
 
 def test_text_files_are_utf_8_whatever_the_locale_says():

@@ -39,7 +39,7 @@ class FinalSave:
         self._saving = Saving(steps) if steps else None
 
     def cancel(self) -> None:
-        """Give it up for now; another rank may write in the same folder."""
+        """Stop writing, as another rank may write in the same folder; `again` goes on."""
         if self._saving is not None:
             self._saving.cancel()
 
@@ -49,6 +49,6 @@ class FinalSave:
             self._saving = self._saving.again()
 
     def forget(self) -> None:
-        """Give it up: another epoch begins, and will write."""
+        """Stop writing for good: another epoch begins, and will write."""
         self.cancel()
         self._saving = None

@@ -1,7 +1,7 @@
 """Build the project's own images with buildah, by its Dockerfile.
 
 The operator's is the very image.  The worker's would be 6 GB, most of it torch and CUDA, and is
-built without these: by the pins of the lock that the operator needs.  The base is
+built without these: by the pins that the operator needs.  The base is
 python:3.11-slim where a registry answers, else a Debian with Python made by debootstrap; it trusts
 the certificates that this machine trusts.
 """
@@ -14,18 +14,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from tests.e2e.image.operator_lock import BUILD, small_lock
+from tests.e2e.image.image_locks import BUILD, OPERATOR, WORKER, lock_of
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"operator": "localhost/heddle-operator:test", "worker": "localhost/heddle-worker:test"}
 UPSTREAM = "docker.io/library/python:3.11-slim"
 HOST_BASE = "localhost/heddle-test-base:1"  # kept in buildah's storage, as a cache
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-FILES = (
-    *("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE"),
-    "requirements-operator.lock",
-)
-FOLDERS = ("planner", "migration", "worker", "heddle_operator", "profiles")
 
 
 class NoBase(Exception):
@@ -90,12 +85,15 @@ def build(target: str, context: Path) -> str:
         subprocess.CalledProcessError: the build failed.
     """
     base = base_image()
-    for file in FILES:
-        shutil.copy(ROOT / file, context)
-    for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, context / folder)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for path in filter(None, listed.stdout.split("\0")):  # a checkout, which .dockerignore narrows
+        (context / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, context / path)
     # The same for both, so that what they share is built once.
-    (context / "requirements.lock").write_text(small_lock(BUILD))
+    (context / "requirements.lock").write_text(lock_of(OPERATOR, BUILD))
+    (context / WORKER.name).write_text(lock_of(OPERATOR))
     (context / "planner" / "__pycache__").mkdir(exist_ok=True)
     (context / "planner" / "__pycache__" / "stale").write_text("never to be copied")
     name = NAMES[target]
