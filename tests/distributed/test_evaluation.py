@@ -21,7 +21,7 @@ from worker.training_settings import IGNORED
 
 pytestmark = pytest.mark.slow
 BATCH, STEPS, EVERY, SAMPLES = 8, 9, 3, 13
-TOLERANCE = 1e-5  # as in test_random_plans
+TOLERANCE = 1e-5  # as in test_exact_training
 A = place(  # the shares of 13 samples are no whole micro-batches of 2
     (template("2x4+1x2", 2, 3), template("1x6", 1, 2)), [("a", 0), ("a", 1), ("a", 2), ("a", 3)]
 )
