@@ -78,6 +78,14 @@ class FoundCheckpoints(Frozen):
         return max(epochs, default=0)
 
 
+class BestCheckpoint(Frozen):
+    """The whole checkpoint with the lowest held-out loss."""
+
+    epoch: int = Field(description="that saved it")
+    step: int = Field(description="completed steps in it")
+    held_out_loss: float
+
+
 class SaveRecord(Frozen):
     """One save of one rank."""
 
@@ -92,3 +100,9 @@ class SaveRecord(Frozen):
         description="by the wall clock of its machine"
     )
     error: str | None = None
+    held_out_loss: float | None = Field(
+        default=None, description="of the evaluation at its step; null: there was none before it"
+    )
+    best: BestCheckpoint | None = Field(
+        default=None, description="after this save, as rank 0 tells it where the job keeps the best"
+    )

@@ -296,6 +296,9 @@ class Checkpointing(Frozen):
         description="added to an epoch in names: what an earlier job of the name saved is older",
     )
     keep_last: Count = Field(default=2, description="complete checkpoints that stay")
+    keep_best: bool = Field(
+        default=False, description="the checkpoint with the lowest held-out loss stays too"
+    )
 
 
 class TrainingSpec(Training):

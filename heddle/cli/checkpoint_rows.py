@@ -13,11 +13,21 @@ if TYPE_CHECKING:
 
 DIGEST_SHOWN = 8  # letters of a plan's digest in a table
 SETTINGS = ("global_batch", "sequence_length", "seed", "precision", "steps", "learning_rate")
-HEAD = ("step", "epoch", "saved", "bytes", "files", "precision", "plan", "condition")
+HEAD = (
+    *("step", "epoch", "saved", "bytes", "files", "precision", "plan", "loss", "best"),
+    "condition",
+)
+_KEYS = {"loss": "held_out_loss", "best": "is_best"}
 
 
-def row_of(saved: Saved) -> dict[str, Any]:
-    """A row of the list, as plain data."""
+def rows_of(found: Sequence[Saved]) -> list[dict[str, Any]]:
+    """The rows of the list, as plain data."""
+    from worker.checkpoint.listing import is_best
+
+    return [{**_row_of(saved), "is_best": is_best(found, saved)} for saved in found]
+
+
+def _row_of(saved: Saved) -> dict[str, Any]:
     manifest = saved.manifest
     return {
         "step": saved.attempt.step,
@@ -27,6 +37,7 @@ def row_of(saved: Saved) -> dict[str, Any]:
         "files": saved.files,
         "precision": manifest.training.get("precision") if manifest else None,
         "plan": manifest.plan_digest if manifest else None,
+        "held_out_loss": manifest.held_out_loss if manifest else None,
         "condition": saved.condition,
         "fault": saved.fault,
     }
@@ -34,15 +45,17 @@ def row_of(saved: Saved) -> dict[str, Any]:
 
 def checkpoint_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The list as a table; `-` where nothing is known."""
-    return aligned(HEAD, [[_cell(key, row[key]) for key in HEAD] for row in rows])
+    return aligned(HEAD, [[_cell(key, row) for key in HEAD] for row in rows])
 
 
-def content_of(saved: Saved) -> dict[str, Any]:
-    """The content of a whole checkpoint, and the settings of its job.
+def content_of(saved: Saved, found: Sequence[Saved]) -> dict[str, Any]:
+    """The content of a whole checkpoint among all, and the settings of its job.
 
     Raises:
         Damaged: its manifest cannot be read.
     """
+    from worker.checkpoint.listing import is_best
+
     manifest = saved.read_manifest()
     weight = sum(one.num_bytes for one in manifest.boxes if one.part == "weight")
     return {
@@ -53,6 +66,8 @@ def content_of(saved: Saved) -> dict[str, Any]:
         **{key: manifest.training.get(key) for key in SETTINGS},
         "updates": manifest.updates,
         "loss_scale": manifest.loss_scale,
+        "held_out_loss": manifest.held_out_loss,
+        "is_best": is_best(found, saved),
         "plan": manifest.plan_digest,
         "bytes": saved.num_bytes,
         "weight_bytes": weight,
@@ -72,9 +87,14 @@ def _when(saved: Saved) -> str | None:
         return None
 
 
-def _cell(key: str, value: Any) -> str:
+def _cell(key: str, row: Mapping[str, Any]) -> str:
+    value = row[_KEYS.get(key, key)]
     if value is None:
         return "-"
+    if key == "loss":
+        return f"{value:.4f}"
+    if key == "best":
+        return "best" if value else "-"
     if key == "plan":
         return str(value)[:DIGEST_SHOWN]
     return f"{value:,}" if key == "bytes" else str(value)

@@ -93,6 +93,11 @@ def _checkpoints(saved: Mapping[str, Any]) -> list[str]:
             f"  last checkpoint: step {saved['step']} at {saved['savedAt']}, "
             f"{saved['bytes'] / 1e6:,.1f} MB in {saved['seconds']:g} s"
         )
+    if "bestStep" in saved:
+        lines.append(
+            f"  best checkpoint: step {saved['bestStep']}, held-out loss "
+            f"{saved['bestHeldOutLoss']:g}"
+        )
     if "restoredStep" in saved:
         lost = counted(saved.get("lostSteps", 0), "step")
         lines.append(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.cli.checkpoint_rows import checkpoint_table, content_of, row_of
+from heddle.cli.checkpoint_rows import checkpoint_table, content_of, rows_of
 from heddle.cli.findings import print_findings
 from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, namespace_option, output_option
 from heddle.cli.progress import bytes_bar
@@ -57,7 +57,7 @@ def list_(path: str, output: str) -> None:
     from worker.checkpoint.listing import open_saved
 
     _, found = open_saved(path)
-    rows = [row_of(saved) for saved in found]
+    rows = rows_of(found)
     click.echo(json.dumps(rows) if output == "json" else checkpoint_table(rows))
 
 
@@ -70,7 +70,7 @@ def show(path: str, step: int | None, output: str) -> None:
     from worker.checkpoint.listing import chosen, open_saved
 
     _, found = open_saved(path)
-    print_findings({"path": path, **content_of(chosen(found, step))}, output)
+    print_findings({"path": path, **content_of(chosen(found, step), found)}, output)
 
 
 @checkpoint.command(context_settings=SHOWN)

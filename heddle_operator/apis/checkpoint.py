@@ -28,6 +28,13 @@ class Keep(Section):
     """Checkpoints that stay."""
 
     last: Count = Field(default=2, description="Number of the newest complete checkpoints.")
+    best: bool = Field(
+        default=False,
+        description=(
+            "Keep the checkpoint with the lowest held-out loss, too; of equal ones the newest. "
+            "Each evaluation with a lower loss is saved. It needs evaluateEvery."
+        ),
+    )
 
 
 def _is_known(path: str) -> str:

@@ -153,6 +153,7 @@ class HeddleJob(Section):
             every_steps=interval.steps if interval else None,
             every_s=interval.seconds if interval else None,
             keep_last=wanted.keep.last,
+            keep_best=wanted.keep.best,
         )
 
     def with_data(self, folder: str) -> HeddleJob:

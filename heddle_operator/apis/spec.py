@@ -229,3 +229,13 @@ class JobSpec(Section):
         if self.suspend and self.checkpoint is None:
             raise ValueError("suspend needs spec.checkpoint, where the state is kept; give a path")
         return self
+
+    @model_validator(mode="after")
+    def _can_keep_best(self) -> JobSpec:
+        keeps_best = self.checkpoint is not None and self.checkpoint.keep.best
+        if keeps_best and self.training.evaluate_every is None:
+            raise ValueError(
+                "checkpoint.keep.best needs a held-out loss; give spec.training.evaluateEvery, or "
+                "leave best out"
+            )
+        return self

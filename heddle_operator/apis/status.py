@@ -148,6 +148,18 @@ class CheckpointStatus(Section):
         default=None, description="Longest that a rank stood still for it, in seconds."
     )
     bytes: Bytes | None = Field(default=None, description="Bytes that all ranks wrote for it.")
+    held_out_loss: float | None = Field(
+        default=None,
+        description="Loss of the evaluation at its step; absent where there was none before it.",
+    )
+    best_step: int | None = Field(
+        default=None,
+        description=(
+            "Completed steps in the checkpoint with the lowest held-out loss; absent without "
+            "spec.checkpoint.keep.best."
+        ),
+    )
+    best_held_out_loss: float | None = Field(default=None, description="Loss of that checkpoint.")
     restored_epoch: int | None = Field(
         default=None, description="Epoch that went on from a checkpoint last."
     )

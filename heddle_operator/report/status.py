@@ -36,9 +36,10 @@ from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
-from worker.contract import StepRecord
+from worker.contract import SaveRecord, StepRecord
 
 STATUS_BYTES = 8192  # of JSON, whatever the number and the names of nodes
+LOSS_DIGITS = 6  # after the point
 NAME_BYTES = 2048  # that names of nodes take of them
 SENTENCE_BYTES = (1024, 512, 256)  # of each sentence: the first with which the status fits
 Status = dict[str, Any]
@@ -183,12 +184,12 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
     if steps:
         last = max(steps, key=lambda record: (record.step, record.epoch))
         # Null takes the field away: JSON has no word for a loss that is not finite.
-        loss = round(last.loss, 6) if math.isfinite(last.loss) else None
+        loss = round(last.loss, LOSS_DIGITS) if math.isfinite(last.loss) else None
         found |= {"loss": loss, "stepSeconds": round(last.step_s, 4)} | _measured(last)
     evaluations = [record for report in reports for record in report.evaluations]
     if evaluations:
         newest = max(evaluations, key=lambda record: (record.step, record.epoch))
-        loss = round(newest.loss, 6) if math.isfinite(newest.loss) else None
+        loss = round(newest.loss, LOSS_DIGITS) if math.isfinite(newest.loss) else None
         found |= {"heldOutLoss": loss, "heldOutStep": newest.step}
     seen = {record.step for agent in observed.agents.values() for record in agent.not_finite}
     skipped = max(len(seen), known.get("skippedSteps", 0))
@@ -209,11 +210,23 @@ def _checkpoint(view: View, known: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": round(saves.newest.seconds, 3),
             "stallSeconds": round(saves.copy_s, 4),
             "bytes": saves.num_bytes,
+            **_losses(saves.newest),
         }
     for epoch, step, lost in restarts(view.observed.epochs):
         if epoch > found.get("restoredEpoch", 0):
             known_lost = found.get("lostSteps", 0)
             found |= {"restoredEpoch": epoch, "restoredStep": step, "lostSteps": known_lost + lost}
+    return found
+
+
+def _losses(newest: SaveRecord) -> dict[str, float | None]:
+    """Held-out losses that the newest save tells; null takes that of the save before away."""
+    loss, best = newest.held_out_loss, newest.best
+    found: dict[str, float | None] = {
+        "heldOutLoss": round(loss, LOSS_DIGITS) if loss is not None else None,
+        "bestStep": best.step if best is not None else None,
+        "bestHeldOutLoss": round(best.held_out_loss, LOSS_DIGITS) if best is not None else None,
+    }
     return found
 
 

@@ -16,7 +16,7 @@ from planner.plans.ranks import RankMap
 from tests.builders import MODEL, MOE, moe_plans, tiled
 from tests.checkpoints import about, save, state
 from tests.fakes.vault import MemoryVault
-from worker.checkpoint.attempts import Attempt, outdated
+from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
 from worker.checkpoint.boxes import (
     EXPERT_TENSOR_BLOCKS,
     TENSOR_BLOCKS,
@@ -255,3 +255,37 @@ def test_retention_keeps_the_newest_complete_and_what_is_under_way(attempts, las
     for name in manifests:
         folder = name.split("/")[0]
         assert next(one for one in gone if one.startswith(f"{folder}/")) == name
+
+
+@settings(max_examples=100)
+@given(
+    rounds=st.lists(
+        st.tuples(
+            st.tuples(st.integers(1, 5), st.integers(0, 50)),
+            st.none() | st.sampled_from((0.5, 1.0, 2.0)),  # some are equal
+            st.integers(1, 3),
+        ),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda one: one[0],
+    )
+)
+def test_retention_never_removes_the_best_checkpoint_that_it_has_seen(rounds):
+    losses, there = {}, set()
+    for (epoch, step), loss, last in rounds:
+        attempt = Attempt(epoch, step)
+        losses[attempt] = loss
+        there |= {attempt.manifest, attempt.name("part-0.json")}
+        newest = complete(sorted(there))[:last]
+        there -= set(outdated(sorted(there), last, losses))
+        whole = complete(sorted(there))
+        assert whole[: len(newest)] == newest
+        known = [(-value, one) for one, value in losses.items() if value is not None]
+        best = max(known)[1] if known else None
+        assert best is None or best in whole
+        assert len(whole) <= last + (best not in whole[:last] and best is not None)
+
+
+def test_without_losses_none_is_the_best():
+    assert best_of({}) is None
+    assert best_of({FIRST: None}) is None

@@ -8,7 +8,7 @@ Invariant: an attempt loses its manifest before any other object.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 MANIFEST = "manifest.json"
@@ -50,17 +50,38 @@ def complete(names: Sequence[str]) -> tuple[Attempt, ...]:
     return tuple(attempt for attempt in reversed(found) if attempt.manifest in found[attempt])
 
 
-def outdated(names: Sequence[str], last: int) -> tuple[str, ...]:
-    """Objects to remove, in this order, so that so many complete attempts are kept.
+def best_of(losses: Mapping[Attempt, float | None]) -> Attempt | None:
+    """The attempt with the lowest held-out loss, of equal ones the newest; None: none has a loss.
+
+    Args:
+        losses: {attempt: that of an evaluation at its very step}, finite; None: it has none.
+    """
+    known = [(loss, attempt) for attempt, loss in losses.items() if loss is not None]
+    least = min((loss for loss, _ in known), default=None)
+    return max((attempt for loss, attempt in known if loss == least), default=None)
+
+
+def outdated(
+    names: Sequence[str], last: int, losses: Mapping[Attempt, float | None] | None = None
+) -> tuple[str, ...]:
+    """Objects to remove, in this order, so that so many complete attempts are kept, and the best.
 
     Attempts without a manifest go too, if they are older than the newest complete one.  A rank that
     stalled may still commit such a manifest, before or amid this removal, so it is removed both
     first and last, listed or not.
+
+    Args:
+        names: of all objects.
+        last: number of complete attempts that stay, the newest.
+        losses: of the complete attempts, the best of which stays too; None: it has no such rule.
     """
     found, whole = objects_of(names), complete(names)
     if not whole:
         return ()
     kept = set(whole[:last]) | {attempt for attempt in found if attempt > whole[0]}
+    if losses is not None:
+        best = best_of({attempt: losses.get(attempt) for attempt in whole})
+        kept |= {best} if best is not None else set()
     return tuple(
         name
         for attempt, objects in found.items()

@@ -9,7 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from worker.checkpoint.attempts import Attempt, objects_of
+from worker.checkpoint.attempts import Attempt, best_of, objects_of
 from worker.checkpoint.manifest import Damaged, InvalidManifest, Manifest
 from worker.checkpoint.open_vault import folder_of, open_vault
 from worker.checkpoint.vault import Facts, Vault, VaultFailed
@@ -119,14 +119,23 @@ def chosen(
 def kept(found: Sequence[Saved], last: int) -> tuple[Saved, ...]:
     """Attempts that stay so that the newest `last` checkpoints do.
 
-    Attempts that are newer than all of these stay too: one of them may be under way.
+    The best stays too, and so do attempts that are newer than all of these: one of them may be
+    under way.
 
     Raises:
         NoCheckpoint: none is whole, so that nothing would be left.
     """
     newest = chosen(found, among=_LOADED).attempt
     mine = [saved for saved in found if saved.condition in _LOADED][:last]
-    return tuple(saved for saved in found if saved in mine or saved.attempt > newest)
+    return tuple(
+        saved for saved in found if saved in mine or saved.attempt > newest or is_best(found, saved)
+    )
+
+
+def is_best(found: Sequence[Saved], saved: Saved) -> bool:
+    """Whether no whole attempt has a lower held-out loss, and no newer one such a loss."""
+    losses = {one.attempt: _loss_of(one) for one in found if one.condition == "whole"}
+    return saved.attempt == best_of(losses)
 
 
 def is_needed(found: Sequence[Saved], saved: Saved) -> bool:
@@ -139,6 +148,10 @@ def is_needed(found: Sequence[Saved], saved: Saved) -> bool:
 
 
 _LOADED: tuple[Condition, ...] = ("whole", "newer")  # whoever wrote a newer one loads it
+
+
+def _loss_of(saved: Saved) -> float | None:
+    return saved.manifest.held_out_loss if saved.manifest is not None else None
 
 
 def _saved(

@@ -7,10 +7,11 @@ Source: design of checkpoints; the digest is XXH3 of 128 bits (github.com/Cyan49
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from typing import Annotated, Any, NamedTuple
 
 import xxhash
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from planner.plans.pieces import Piece
 from worker.engine.seam import Progress
@@ -68,6 +69,8 @@ class SavedStep(Frozen):
         training: settings of the job, as its contract writes them.
         shape: of the model, as its file has it.
         plan_digest: of the plan that saved it; any other plan can load it.
+        held_out_loss: of the evaluation at this very step, finite; None: there was none before the
+            save began.
     """
 
     step: int
@@ -77,10 +80,13 @@ class SavedStep(Frozen):
     training: dict[str, Any]
     shape: dict[str, Any]
     plan_digest: str
+    held_out_loss: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
     @staticmethod
-    def at(progress: Progress, spec: TrainingSpec, plan_digest: str) -> SavedStep:
-        """The state of a job at a boundary."""
+    def at(
+        progress: Progress, spec: TrainingSpec, plan_digest: str, loss: float | None = None
+    ) -> SavedStep:
+        """The state of a job at a boundary, with its held-out loss if that is known."""
         return SavedStep(
             step=progress.step,
             updates=progress.updates,
@@ -89,6 +95,7 @@ class SavedStep(Frozen):
             training=spec.model_dump(mode="json"),
             shape=spec.model_shape().to_json(),
             plan_digest=plan_digest,
+            held_out_loss=loss if loss is not None and math.isfinite(loss) else None,
         )
 
 

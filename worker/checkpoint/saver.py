@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,13 +20,13 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
-from worker.checkpoint.attempts import Attempt, outdated
+from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
 from worker.checkpoint.boxes import by_file, written
-from worker.checkpoint.manifest import SavedStep
+from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
 from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.save import NotYet, Read, commit, save_part
 from worker.checkpoint.vault import Vault, VaultFailed
-from worker.checkpoint_records import SaveOutcome, SaveRecord
+from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.engine.seam import Parts
@@ -51,6 +52,7 @@ class Saver:
         ranks: that save a part each.
         pieces: that this rank writes.
         keep_last: complete checkpoints that stay.
+        keep_best: the one with the lowest held-out loss stays too.
         data_digest: gives that of the job's data; called once, where the manifest is committed.
     """
 
@@ -65,11 +67,15 @@ class Saver:
         pieces: Sequence[Piece],
         keep_last: int,
         data_digest: Callable[[], str],
+        keep_best: bool = False,
     ) -> None:
         self._data_digest = functools.cache(data_digest)
         self._open = functools.cache(open_)
         self._model, self._epoch = model, epoch
-        self._rank, self._ranks, self._keep_last = rank, ranks, keep_last
+        self._rank, self._ranks = rank, ranks
+        self._keep_last, self._keep_best = keep_last, keep_best
+        self._losses: dict[Attempt, float | None] = {}
+        self._best: BestCheckpoint | None = None
         self._pieces = tuple(pieces)
         self._lock = threading.Lock()
         self._records: list[SaveRecord] = []
@@ -154,6 +160,15 @@ class Saver:
         save = self._save
         return save.step if save is not None and save.is_saved and not save.is_running else None
 
+    def may_be_best(self, loss: float) -> bool:
+        """Whether a save could begin, and none that this rank knows has so low a loss."""
+        if self.is_writing:
+            return False
+        known = [self._best.held_out_loss] if self._best is not None else []
+        if self._save is not None and self._save.is_running and self._save.loss is not None:
+            known.append(self._save.loss)
+        return math.isfinite(loss) and all(loss < one for one in known)
+
     def _note(
         self,
         step: int,
@@ -162,6 +177,7 @@ class Saver:
         seconds: float = 0.0,
         num_bytes: int = 0,
         error: str | None = None,
+        loss: float | None = None,
     ) -> None:
         record = SaveRecord(
             epoch=self._epoch,
@@ -173,6 +189,8 @@ class Saver:
             num_bytes=num_bytes,
             ended_unix_s=time.time(),
             error=error,
+            held_out_loss=loss,
+            best=self._best if outcome == "saved" else None,
         )
         with self._lock:
             self._records.append(record)
@@ -194,11 +212,27 @@ class Saver:
                     raise _GivenUp(str(missing) if is_late else "") from None
                 pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
                 continue
-            for name in outdated(vault.names(), self._keep_last):
-                vault.remove(name)
+            self._remove_outdated(vault)
             self._tidy(vault)
             break
         return sum(part.files.values())
+
+    def _remove_outdated(self, vault: Vault) -> None:
+        """Remove what need not stay."""
+        names = vault.names()
+        if not self._keep_best:
+            losses = None
+        else:
+            known, whole = self._losses, complete(names)
+            losses = {one: known[one] if one in known else _loss_of(vault, one) for one in whole}
+            self._losses = losses
+            best = best_of(losses)
+            self._best = None
+            if best is not None and (loss := losses[best]) is not None:
+                epoch, step = best
+                self._best = BestCheckpoint(epoch=epoch, step=step, held_out_loss=loss)
+        for name in outdated(names, self._keep_last, losses):
+            vault.remove(name)
 
     def _tidy(self, vault: Vault) -> None:
         """Remove what broken writes left; the checkpoint is whole, whether that succeeds or not."""
@@ -225,6 +259,7 @@ def saver_of(model: ModelShape, directive: Directive, plan: Plan, seat: Seat) ->
         ranks=len(boxes),
         pieces=boxes[seat.rank],
         keep_last=how.keep_last,
+        keep_best=how.keep_best,
         data_digest=functools.partial(data_digest, spec.data),
     )
 
@@ -263,6 +298,10 @@ class _Save:
     def step(self) -> int:
         return self._saved.step
 
+    @property
+    def loss(self) -> float | None:
+        return self._saved.held_out_loss
+
     def give_up(self) -> None:
         self._given_up.set()
         self._hurried.set()
@@ -298,7 +337,25 @@ class _Save:
             LOG.warning("checkpoint of step %d is not saved: %s", self._saved.step, failure)
         self.is_saved = outcome == "saved"
         seconds = time.monotonic() - self._began_s
-        self._saver._note(self._saved.step, outcome, self._copy_s, seconds, num_bytes, error)
+        self._saver._note(
+            self._saved.step, outcome, self._copy_s, seconds, num_bytes, error, self.loss
+        )
+
+
+def _loss_of(vault: Vault, attempt: Attempt) -> float | None:
+    """The held-out loss in a manifest; None: it has none, or is damaged or gone.
+
+    Raises:
+        VaultFailed: the store fails.
+    """
+    try:
+        return Manifest.from_bytes(vault.read(attempt.manifest)).held_out_loss
+    except InvalidManifest:
+        return None
+    except VaultFailed as failure:
+        if failure.code == "missing":
+            return None
+        raise
 
 
 def _copied(part: torch.Tensor) -> torch.Tensor:

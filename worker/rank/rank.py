@@ -36,8 +36,7 @@ from worker.world.world import World
 
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
-POLL_S = 0.003  # while a preparation or a boundary is awaited
-SAVING_POLL_S = 0.05
+POLL_S, SAVING_POLL_S = 0.003, 0.05  # while a preparation, a boundary or a save is awaited
 STANDING = ("halted", "saving", "suspending", "suspended", "done")  # it can catch up, if it must
 
 
@@ -58,8 +57,7 @@ class Rank:
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
         self._stopped_s: float | None = None  # end of the last step
         self._halted_s: float | None = None  # when its loss was noticed, until it trains again
-        self._final = FinalSave()
-        self._saves = Saves()
+        self._final, self._saves = FinalSave(), Saves()
 
     def run(self) -> None:
         """Serve until the rank leaves or its agent is gone (SystemExit)."""
@@ -157,7 +155,7 @@ class Rank:
             self._messages.switched(self._record.model_copy(update=update))
             self._record = None
         if spec.evaluates_at(engine.progress.step):
-            if not self._evaluate(engine, epoch):
+            if not self._evaluate(engine, spec, epoch):
                 return None
             start_s = time.monotonic()
         if is_trained:
@@ -182,19 +180,21 @@ class Rank:
             self._switch(prepared)
         return None
 
-    def _evaluate(self, engine: Engine, epoch: int) -> bool:
+    def _evaluate(self, engine: Engine, spec: TrainingSpec, epoch: int) -> bool:
         """Evaluate the model as it is; whether the world still stands.
 
         It happens before a step, so that whatever ranks form the world at a boundary evaluate there
         together; after a loss they may do so once more, with the same result.
         """
-        start_s = time.monotonic()
+        start_s, progress, world = time.monotonic(), engine.progress, self._world
+        assert world is not None
         try:
-            found = self._call(engine.evaluate)
+            found, is_best = self._call(lambda: self._saves.evaluate(engine, spec, world))
         except Exception as error:  # as in a step
             self._halt(error)
             return False
-        self._messages.evaluated(epoch, engine.progress.step, found, start_s)
+        self._messages.evaluated(epoch, progress.step, found, start_s)
+        self._saves.evaluated(spec, progress, self._state.layout, found.loss, is_best)
         return True
 
     def _finish(self, spec: TrainingSpec) -> None:

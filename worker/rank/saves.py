@@ -12,10 +12,11 @@ from worker.checkpoint.manifest import SavedStep
 from worker.checkpoint.saver import Saver
 from worker.contract import SaveRecord, TrainingSpec
 from worker.control.messages import Save, Suspend
-from worker.engine.seam import SAVE, SUSPEND, Progress
+from worker.engine.seam import SAVE, SUSPEND, Engine, Evaluation, Progress
 from worker.rank.move import Move
 from worker.rank.rank_state import Layout
 from worker.state.held_state import HeldState
+from worker.world.world import World
 
 SUSPEND_S = 60.0  # a suspension, or the end, waits so long for a store
 
@@ -30,6 +31,7 @@ class Saves:
         self._every_s: float | None = None
         self._newest_s = 0.0  # when the newest save began, or the epoch
         self._is_told_to_suspend = self._is_told_to_save = False
+        self._waits_for_evaluation = False  # of the step that is due
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
         self._until_s = 0.0  # of the suspension
 
@@ -38,7 +40,7 @@ class Saves:
         if self._saver is not None:
             self._saver.hurry()
         self._former, self._saver, self._suspension = self._saver, saver, None
-        self._is_told_to_suspend = self._is_told_to_save = False
+        self._is_told_to_suspend = self._is_told_to_save = self._waits_for_evaluation = False
         self._newest_s = time.monotonic()
         how = move.directive.training.checkpoint
         self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
@@ -62,7 +64,10 @@ class Saves:
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
     ) -> None:
-        """Begin a save where one is due; training waits for a copy."""
+        """Begin a save where one is due; training waits for a copy.
+
+        A step that is evaluated next is saved after that, with its held-out loss.
+        """
         saver, how = self._saver, spec.checkpoint
         if saver is None or how is None or layout is None:
             return
@@ -72,7 +77,36 @@ class Saves:
             saver.hurry()
             self._begin_suspended()
         elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
-            self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
+            self._waits_for_evaluation = agreed in (None, SAVE) and spec.evaluates_at(progress.step)
+            if not self._waits_for_evaluation:
+                self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
+
+    def evaluate(self, engine: Engine, spec: TrainingSpec, world: World) -> tuple[Evaluation, bool]:
+        """Evaluate the model; also whether to save it as the best: a collective.
+
+        That is so if no rank knows a checkpoint with so low a loss.  The model of step 0 is never
+        saved, as the job starts from it.
+        """
+        found = engine.evaluate()
+        if self._saver is None or spec.checkpoint is None or not spec.checkpoint.keep_best:
+            return found, False
+        is_best = all(saver.may_be_best(found.loss) for saver in self._savers)
+        return found, world.all_say(is_best and engine.progress.step > 0)
+
+    def evaluated(
+        self,
+        spec: TrainingSpec,
+        progress: Progress,
+        layout: Layout | None,
+        loss: float,
+        is_best: bool,
+    ) -> None:
+        """Begin a save of an evaluated step where one is due, or all ranks take it for the best."""
+        is_due, self._waits_for_evaluation = self._waits_for_evaluation, False
+        saver = self._saver
+        if (is_due or is_best) and saver is not None and layout is not None:
+            is_paced = not self._is_told_to_save
+            self._save(saver, spec, progress, layout, is_paced=is_paced, loss=loss)
 
     def suspended(self) -> bool | None:
         """Whether this rank's part of the last checkpoint is saved; None: it is still written."""
@@ -135,11 +169,12 @@ class Saves:
         layout: Layout,
         *,
         is_paced: bool,
+        loss: float | None = None,
     ) -> None:
         held = HeldState(spec.model_shape())
         held.add_shards(layout.seat, layout.shards)
         if self._former is not None:
             self._former.give_up()
         self._newest_s, self._is_told_to_save = time.monotonic(), False
-        saved = SavedStep.at(progress, spec, self._plan_digest)
+        saved = SavedStep.at(progress, spec, self._plan_digest, loss)
         saver.begin(saved, held.read, is_paced=is_paced)

@@ -92,8 +92,10 @@ def test_the_list_has_a_row_for_each_attempt_the_newest_first(folder):
         "files": len(files),
         "precision": "fp32",
         "plan": manifest.plan_digest,
+        "held_out_loss": None,
         "condition": "whole",
         "fault": None,
+        "is_best": False,
     }
     assert newest["saved"].endswith("Z")
     assert (oldest["condition"], oldest["saved"], oldest["plan"]) == ("incomplete", None, None)
@@ -103,9 +105,25 @@ def test_the_table_of_the_list_is_aligned_and_has_a_dash_for_what_nobody_knows(f
     (folder / OLD.manifest).write_bytes(b"")
     head, newest, oldest = (line.split() for line in run("ls", folder).stdout.splitlines())
     assert head[:3] == ["step", "epoch", "saved"]
-    assert head[-2:] == ["plan", "condition"]
+    assert head[-4:] == ["plan", "loss", "best", "condition"]
     assert (newest[0], newest[-1]) == ("20", "whole")
     assert (oldest[0], oldest[-3:]) == ("10", ["-", "-", "damaged"])
+
+
+def test_the_best_checkpoint_is_marked_and_stays_where_only_the_newest_are_to(tmp_path):
+    vault = FolderVault(tmp_path)
+    for attempt, loss in ((OLD, 1.5), (Attempt(1, 15), 2.5), (NEW, None)):
+        known = of_a_job(MOE, attempt.step).model_copy(update={"held_out_loss": loss})
+        save(vault, attempt, PLAN, state(MOE, attempt.step), known)
+    rows = said("ls", tmp_path)
+    assert [(row["held_out_loss"], row["is_best"]) for row in rows] == [
+        (None, False), (2.5, False), (1.5, True),
+    ]  # fmt: skip
+    cells = [line.split()[-3:-1] for line in run("ls", tmp_path).stdout.splitlines()[1:]]
+    assert cells == [["-", "-"], ["2.5000", "-"], ["1.5000", "best"]]
+    assert said("show", tmp_path, "--step", 10)["is_best"]
+    said("rm", tmp_path, "--all-but", 1)
+    assert [row["step"] for row in said("ls", tmp_path)] == [20, 10]
 
 
 def test_the_time_of_a_checkpoint_is_that_of_its_manifest(folder):

@@ -23,7 +23,7 @@ PLAN = tiled("2x3")
 LIMIT_S = 30.0
 
 
-def savers(vault, keep_last=2, epoch=1):
+def savers(vault, keep_last=2, epoch=1, keep_best=False):
     pieces = written(MOE, PLAN)
     return [
         Saver(
@@ -34,6 +34,7 @@ def savers(vault, keep_last=2, epoch=1):
             ranks=len(pieces),
             pieces=mine,
             keep_last=keep_last,
+            keep_best=keep_best,
             data_digest=lambda: "data",
         )
         for rank, mine in pieces.items()
@@ -138,6 +139,54 @@ def test_old_checkpoints_go_once_a_new_one_is_whole():
         assert all(saver.wait(LIMIT_S) for saver in both)
     assert [attempt.step for attempt in complete(vault.names())] == [30, 20]
     assert not [name for name in vault.names() if name.startswith("step-10.")]
+
+
+def test_the_best_checkpoint_stays_beside_the_newest_and_is_told():
+    vault, held = MemoryVault(), State(MOE, 10)
+    both = savers(vault, keep_last=1, keep_best=True)
+    told = []
+    for step, loss in ((10, None), (20, 2.0), (30, 1.0), (40, 1.5), (50, 1.0), (60, None)):
+        known = about(MOE, step).model_copy(update={"held_out_loss": loss})
+        for saver in both:
+            assert saver.begin(known, held.read)
+        (record,) = _ended(both[0])
+        _ended(both[1])
+        assert record.held_out_loss == loss
+        told.append((record.best.step, record.best.held_out_loss) if record.best else None)
+    assert told == [None, (20, 2.0), (30, 1.0), (30, 1.0), (50, 1.0), (50, 1.0)]
+    assert [attempt.step for attempt in complete(vault.names())] == [60, 50]
+    assert [both[0].may_be_best(loss) for loss in (0.5, 1.0, float("nan"))] == [True, False, False]
+    assert both[1].may_be_best(1.0)  # it has seen no manifest
+
+
+def test_losses_of_earlier_epochs_count_and_a_damaged_manifest_has_none():
+    vault, held = MemoryVault(), State(MOE, 10)
+    for epoch, loss, best in ((1, 0.5, 1), (2, 1.0, 1), (3, 2.0, 2)):
+        if epoch == 3:
+            vault.objects["step-10.e1/manifest.json"] += b" "
+        both = savers(vault, keep_last=1, epoch=epoch, keep_best=True)
+        for saver in both:
+            saver.begin(about(MOE, 10).model_copy(update={"held_out_loss": loss}), held.read)
+        (record,) = _ended(both[0])
+        _ended(both[1])
+        assert record.best.epoch == best
+    assert [str(attempt) for attempt in complete(vault.names())] == ["step-10.e3", "step-10.e2"]
+
+
+def test_a_store_that_fails_while_the_best_is_looked_for_removes_nothing():
+    vault, held = MemoryVault(), State(MOE, 10)
+    for epoch in (1, 2):
+        both = savers(vault, keep_last=1, epoch=epoch, keep_best=True)
+        for saver in both:
+            saver.begin(about(MOE, 10).model_copy(update={"held_out_loss": 1.0}), held.read)
+        assert all(saver.wait(LIMIT_S) for saver in both)
+
+        def unread(operation, name):
+            if operation == "read" and name == "step-10.e1/manifest.json":
+                raise VaultFailed("the store does not answer", "unanswered")
+
+        vault.fails = unread
+    assert len(complete(vault.names())) == 2
 
 
 def test_a_record_has_the_bytes_and_the_time_that_training_waited():

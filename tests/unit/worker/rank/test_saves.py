@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,9 +13,10 @@ from tests.unit.worker.data.lines import prepared_lines
 from worker.checkpoint import saver
 from worker.checkpoint.attempts import Attempt, complete
 from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import saver_of
 from worker.control.messages import Save, Suspend
-from worker.engine.seam import SAVE, SUSPEND, Progress
+from worker.engine.seam import SAVE, SUSPEND, Evaluation, Progress
 from worker.rank.move import plan_move
 from worker.rank.rank_state import Layout
 from worker.rank.saves import Saves
@@ -24,10 +26,31 @@ LIMIT_S = 30.0
 PLAN = plan("1x2")
 
 
+@dataclass(frozen=True)
+class _Evaluates:
+    """An engine whose model has this held-out loss."""
+
+    progress: Progress
+    loss: float
+
+    def evaluate(self):
+        return Evaluation(self.loss, samples=8)
+
+
+@dataclass(frozen=True)
+class _Says:
+    """A world whose other ranks say this."""
+
+    others: bool
+
+    def all_say(self, word):
+        return word and self.others
+
+
 class Rank:
     """The only rank of a plan, which saves into a folder."""
 
-    def __init__(self, folder, epoch=1, **how):
+    def __init__(self, folder, epoch=1, evaluate_every=None, **how):
         directive = change(None, PLAN)
         data = directive.training.data.model_copy(
             update={"blend": directive.training.data.blend[:1]}
@@ -38,6 +61,7 @@ class Rank:
                 "checkpoint": Checkpointing(path=str(folder / "saves"), **how),
                 "data": data.model_copy(update={"blend": (corpus,)}),
                 "shape": MODEL.to_json(),
+                "evaluate_every": evaluate_every,
             }
         )
         self.vault, self.saves = FolderVault(folder / "saves"), Saves()
@@ -53,7 +77,16 @@ class Rank:
         self.layout = Layout(epoch, seat, shards_of(seat, whole_state()))
 
     def boundary(self, step, agreed=None):
-        self.saves.at_boundary(self.spec, Progress(step=step, updates=step), self.layout, agreed)
+        self.progress = Progress(step=step, updates=step)
+        self.saves.at_boundary(self.spec, self.progress, self.layout, agreed)
+
+    def evaluated(self, loss, others_say=True):
+        """An evaluation at the boundary that was reached last; whether it is saved as the best."""
+        found, is_best = self.saves.evaluate(
+            _Evaluates(self.progress, loss), self.spec, _Says(others_say)
+        )
+        self.saves.evaluated(self.spec, self.progress, self.layout, found.loss, is_best)
+        return is_best
 
     def ended(self):
         """(step, outcome) of each save, once none is under way."""
@@ -155,3 +188,53 @@ def test_checkpoints_of_an_earlier_job_of_the_name_are_older(tmp_path):
     rank.boundary(2)
     rank.ended()
     assert complete(rank.vault.names()) == (Attempt(epoch=6, step=2),)
+
+
+def manifest_of(rank, epoch, step):
+    return Manifest.from_bytes(rank.vault.read(Attempt(epoch, step).manifest))
+
+
+def test_a_step_that_is_evaluated_is_saved_once_its_loss_is_known(tmp_path):
+    rank = Rank(tmp_path, every_steps=2, evaluate_every=4)
+    rank.boundary(2)
+    assert rank.ended() == [(2, "saved")]
+    assert manifest_of(rank, 1, 2).held_out_loss is None
+    rank.boundary(4)
+    assert not rank.saves.is_running
+    assert rank.evaluated(1.5) is False  # nobody asks for the best
+    assert rank.ended() == [(4, "saved")]
+    assert manifest_of(rank, 1, 4).held_out_loss == 1.5
+
+
+def test_a_boundary_at_which_another_epoch_begins_is_saved_before_its_evaluation(tmp_path):
+    rank = Rank(tmp_path, every_steps=2, evaluate_every=2)
+    rank.boundary(2, agreed=2)
+    assert rank.ended() == [(2, "saved")]
+    rank.follow(2)
+    rank.evaluated(1.0)
+    assert rank.ended() == []
+
+
+def test_an_evaluation_with_the_lowest_loss_is_saved_if_all_ranks_say_so(tmp_path):
+    rank = Rank(tmp_path, every_steps=100, evaluate_every=1, keep_last=1, keep_best=True)
+    for step, loss, others, is_best in (
+        (0, 9.0, True, False),  # the job starts from it
+        (1, 2.0, True, True),
+        (2, 2.0, True, False),
+        (3, 1.0, False, False),
+        (4, 1.5, True, True),
+        (5, float("nan"), True, False),
+    ):
+        rank.boundary(step) if step else setattr(rank, "progress", Progress(step=0, updates=0))
+        assert rank.evaluated(loss, others) is is_best
+        assert rank.ended() == ([(step, "saved")] if is_best else [])
+    assert complete(rank.vault.names()) == (Attempt(1, 4),)
+    assert manifest_of(rank, 1, 4).held_out_loss == 1.5
+
+
+def test_a_due_save_whose_loss_is_not_finite_has_none(tmp_path):
+    rank = Rank(tmp_path, every_steps=2, evaluate_every=2)
+    rank.boundary(2)
+    rank.evaluated(float("inf"))
+    assert rank.ended() == [(2, "saved")]
+    assert manifest_of(rank, 1, 2).held_out_loss is None
