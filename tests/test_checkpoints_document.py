@@ -40,7 +40,12 @@ def checkpoints(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     vault = FolderVault(tmp_path / "checkpoints")
     for attempt in (Attempt(1, 200), Attempt(1, 300), Attempt(2, 400)):
-        known = of_a_job(MODEL, attempt.step).model_copy(update={"plan_digest": PLAN.digest})
+        known = of_a_job(MODEL, attempt.step).model_copy(
+            update={
+                "plan_digest": PLAN.digest,
+                "held_out_loss": 1.7302 if attempt.step == 200 else None,
+            }
+        )
         save(vault, attempt, PLAN, state(MODEL, attempt.step), known)
     vault.remove(Attempt(2, 400).manifest)
     return vault
@@ -66,7 +71,10 @@ def test_every_command_runs_and_torch_reads_what_was_exported(checkpoints):
     exec(code, written)  # the document's own lines
     for part, suffix in enumerate(("", "/exp_avg", "/exp_avg_sq")):
         assert torch.equal(written["state"][f"1.q{suffix}"], state(MODEL, 300).parts["1.q"][part])
-    assert {name.split("/")[0] for name in checkpoints.names()} == {"step-400.e2"}
+    assert {name.split("/")[0] for name in checkpoints.names()} == {
+        "step-200.e1",  # the best
+        "step-400.e2",  # it may be under way
+    }
 
 
 def test_every_condition_has_a_row():

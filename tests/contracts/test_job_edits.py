@@ -97,6 +97,7 @@ SAVING_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "two intervals": ({"interval": {"steps": 5, "seconds": 5}}, "exactly one of steps and seconds"),
     "no interval in it": ({"interval": {"steps": None}}, "exactly one of steps and seconds"),
     "none kept": ({"keep": {"last": 0}}, "keep.last"),
+    "the best by no loss": ({"keep": {"best": True}}, "keep.best needs a held-out loss"),
 }
 
 

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -219,18 +219,14 @@ class Saver:
 
     def _remove_outdated(self, vault: Vault) -> None:
         """Remove what need not stay."""
-        names = vault.names()
-        if not self._keep_best:
-            losses = None
-        else:
-            known, whole = self._losses, complete(names)
-            losses = {one: known[one] if one in known else _loss_of(vault, one) for one in whole}
-            self._losses = losses
-            best = best_of(losses)
-            self._best = None
-            if best is not None and (loss := losses[best]) is not None:
-                epoch, step = best
-                self._best = BestCheckpoint(epoch=epoch, step=step, held_out_loss=loss)
+        names, losses = vault.names(), None
+        if self._keep_best:
+            known = self._losses
+            losses = self._losses = {
+                attempt: known[attempt] if attempt in known else _loss_of(vault, attempt)
+                for attempt in complete(names)
+            }
+            self._best = _best(losses)
         for name in outdated(names, self._keep_last, losses):
             vault.remove(name)
 
@@ -356,6 +352,14 @@ def _loss_of(vault: Vault, attempt: Attempt) -> float | None:
         if failure.code == "missing":
             return None
         raise
+
+
+def _best(losses: Mapping[Attempt, float | None]) -> BestCheckpoint | None:
+    attempt = best_of(losses)
+    loss = losses[attempt] if attempt is not None else None
+    if attempt is None or loss is None:
+        return None
+    return BestCheckpoint(epoch=attempt.epoch, step=attempt.step, held_out_loss=loss)
 
 
 def _copied(part: torch.Tensor) -> torch.Tensor:

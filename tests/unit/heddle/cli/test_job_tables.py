@@ -117,7 +117,9 @@ def test_the_last_save_has_an_age(saved_at, age):
 
 
 def test_a_page_tells_of_checkpoints_and_of_starts_from_them():
-    saved = SAVED | {"restoredEpoch": 2, "restoredStep": 10, "lostSteps": 3}
+    best = {"bestStep": 10, "bestHeldOutLoss": 1.25}
+    saved = SAVED | best | {"restoredEpoch": 2, "restoredStep": 10, "lostSteps": 3}
     lines = page(JOB | {"status": JOB["status"] | {"checkpoint": saved}})
     assert "  last checkpoint: step 15 at 2026-11-28T11:57:30Z, 3.0 MB in 1.5 s" in lines
+    assert "  best checkpoint: step 10, held-out loss 1.25" in lines
     assert "  epoch 2 went on from the checkpoint of step 10; 3 steps lost so far" in lines

@@ -79,6 +79,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.model", {"path": "/m", "configRef": "..%2f"}, ("Malformed", "spec.model.configRef")),
         ("metadata.name", "a" * 64, ("Malformed", "metadata.name")),
         ("spec.suspend", True, ("Contradiction", "spec")),
+        ("spec.checkpoint", {"path": "/s", "keep": {"best": True}}, ("Contradiction", "spec")),
         ("spec.data", {"builtin": "text", "path": "x"}, ("Contradiction", "spec.data")),
         ("spec.data", {"path": "a.jsonl"}, ("Contradiction", "spec.data")),
         ("spec.training.learningRate", float("inf"), ("OutOfRange", "spec.training.learningRate")),

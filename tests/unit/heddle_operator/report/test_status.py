@@ -20,7 +20,8 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.unit.heddle_operator.epochs.test_restoring import live_again, trained_to
 from tests.unit.heddle_operator.epochs.test_suspension import suspended
-from worker.contract import Report, StepRecord
+from worker.checkpoint_records import BestCheckpoint
+from worker.contract import Report, SaveRecord, StepRecord
 
 
 def running(*nodes, **elastic):
@@ -200,3 +201,24 @@ def test_a_start_from_a_checkpoint_counts_the_steps_that_are_lost():
     found = status(operator, before=before)["checkpoint"]
     assert (found["restoredEpoch"], found["restoredStep"], found["lostSteps"]) == (2, 4, 2)
     assert status(operator, before={"checkpoint": found})["checkpoint"]["lostSteps"] == 2
+
+
+def with_save(operator, **losses):
+    """The agents, one of whom tells of a save."""
+    observed = operator.cluster.snapshot()
+    save = SaveRecord(epoch=9, step=90, rank=0, outcome="saved", ended_unix_s=1.0, **losses)
+    pod, agent = next(iter(observed.agents.items()))
+    report = agent.report.model_copy(update={"saves": (save,)})
+    return {**observed.agents, pod: dataclasses.replace(agent, report=report)}
+
+
+def test_the_best_checkpoint_is_named_and_goes_with_the_one_that_told_it():
+    operator = trained_to(6, "a")
+    best = BestCheckpoint(epoch=3, step=30, held_out_loss=1.23456789)
+    agents = with_save(operator, held_out_loss=2.0, best=best)
+    found = status(operator, agents=agents)["checkpoint"]
+    assert (found["step"], found["heldOutLoss"]) == (90, 2.0)
+    assert (found["bestStep"], found["bestHeldOutLoss"]) == (30, 1.234568)
+    later = status(operator, before={"checkpoint": found}, agents=with_save(operator))
+    keys = ("heldOutLoss", "bestStep", "bestHeldOutLoss")
+    assert [later["checkpoint"][key] for key in keys] == [None] * 3  # null takes them away
