@@ -33,3 +33,16 @@ async def get_job(api: KubeApi, path: str, job: str | None, namespace: str) -> d
             f"there is no HeddleJob {job} in namespace {namespace}; `heddle status -A` lists all",
             code="Missing",
         ) from None
+
+
+async def read_job(job: str, namespace: str | None) -> dict[str, Any]:
+    """A job of the cluster; without a namespace that of the kubeconfig.
+
+    Raises:
+        OperatorError: there is no such job, or no cluster to talk to.
+    """
+    from heddle_operator.kube.client import connect
+
+    async with await connect() as api:
+        where = namespace or api.namespace
+        return await get_job(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)

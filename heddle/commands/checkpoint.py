@@ -1,20 +1,20 @@
-"""`heddle checkpoint`: list, show, verify, export and remove the checkpoints of a folder.
+"""`heddle checkpoint`: list, show, verify, export and remove checkpoints of a folder or of a job.
 
+Of a job of the cluster, `ls` and `show` read the status; the others run where its pods would.
 Invariants: no file is ever unpickled; nothing but `rm` changes a checkpoint.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from heddle.cli.checkpoint_rows import checkpoint_table, content_of, rows_of
+from heddle.cli.checkpoints.rows import checkpoint_table, content_of, rows_of
 from heddle.cli.findings import print_findings
 from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, namespace_option, output_option
 from heddle.cli.progress import bytes_bar
@@ -25,19 +25,15 @@ from heddle.cli.written_folder import (
     check_room,
     dtype_option,
     overwrite_option,
-    torch_dtype,
 )
 from planner.errors import InvalidRequest
-from worker.errors import InvalidWeights
-
-if TYPE_CHECKING:
-    from worker.checkpoint.listing import Saved
-    from worker.checkpoint.manifest import Manifest
-    from worker.checkpoint.verify import Contents
-    from worker.weights.files import File
 
 step_option = click.option(
     "--step", type=click.IntRange(0), help="Step of the checkpoint.  [default: the newest whole]"
+)
+path_argument = click.argument("path", required=False)
+job_option = click.option(
+    "--job", metavar="[NS/]NAME", help="Job of the cluster whose checkpoints are meant, not PATH."
 )
 
 
@@ -45,15 +41,23 @@ step_option = click.option(
 def checkpoint() -> None:
     """List, show, verify, export and remove checkpoints.
 
-    PATH is the folder in which a job saves its checkpoints.
+    PATH is the folder in which a job saves its checkpoints. With --job, the answer is that of a
+    job of the cluster. Verbs that read files run as a Kubernetes Job with the job's volumes.
     """
 
 
 @checkpoint.command(name="ls", context_settings=SHOWN)
-@click.argument("path")
+@path_argument
+@job_option
 @output_option
-def list_(path: str, output: str) -> None:
+def list_(path: str | None, job: str | None, output: str) -> None:
     """List the checkpoints in PATH, the newest first."""
+    if (path := _path(path, job)) is None:
+        from heddle.cli.checkpoints.of_job import job_rows, job_table
+
+        rows = job_rows(str(job), _job_body(str(job)))
+        click.echo(json.dumps(rows) if output == "json" else job_table(rows))
+        return
     from worker.checkpoint.listing import open_saved
 
     _, found = open_saved(path)
@@ -62,11 +66,19 @@ def list_(path: str, output: str) -> None:
 
 
 @checkpoint.command(context_settings=SHOWN)
-@click.argument("path")
+@path_argument
+@job_option
 @step_option
 @output_option
-def show(path: str, step: int | None, output: str) -> None:
+def show(path: str | None, job: str | None, step: int | None, output: str) -> None:
     """Show a checkpoint in PATH, and the settings of its job."""
+    if (path := _path(path, job)) is None:
+        from heddle.cli.checkpoints.of_job import job_content
+
+        if step is not None:
+            raise click.UsageError("give --step with PATH; of a job the newest checkpoint is shown")
+        print_findings(job_content(str(job), _job_body(str(job))), output)
+        return
     from worker.checkpoint.listing import chosen, open_saved
 
     _, found = open_saved(path)
@@ -74,18 +86,21 @@ def show(path: str, step: int | None, output: str) -> None:
 
 
 @checkpoint.command(context_settings=SHOWN)
-@click.argument("path")
+@path_argument
+@job_option
 @click.option(
     "--step",
     type=click.IntRange(0),
     help="Step of the checkpoint.  [default: the newest with a manifest]",
 )
 @output_option
-def verify(path: str, step: int | None, output: str) -> None:
+def verify(path: str | None, job: str | None, step: int | None, output: str) -> int:
     """Read a checkpoint in PATH, and check every byte of it.
 
     The command ends with 0 if the checkpoint is whole. Otherwise it names the first damaged object.
     """
+    if (path := _path(path, job)) is None:
+        return _in_cluster(str(job), "verify", (*_given("--step", step), "--output", output))
     from worker.checkpoint.listing import chosen, open_saved
     from worker.checkpoint.manifest import Damaged
     from worker.checkpoint.verify import verify as read_all
@@ -119,11 +134,13 @@ def verify(path: str, step: int | None, output: str) -> None:
     print_findings(about, output)
     if fault is not None:
         raise fault
+    return 0
 
 
 @checkpoint.command(context_settings=SHOWN)
-@click.argument("path")
-@click.argument("folder", type=A_FILE)
+@path_argument
+@click.argument("folder", metavar="FOLDER", required=False, type=A_FILE)
+@job_option
 @step_option
 @click.option(
     "--format",
@@ -136,30 +153,43 @@ def verify(path: str, step: int | None, output: str) -> None:
 @overwrite_option
 @output_option
 def export(
-    path: str,
-    folder: Path,
+    path: str | None,
+    folder: Path | None,
+    job: str | None,
     step: int | None,
     form: str,
     dtype: str | None,
     overwrite: bool,
     output: str,
-) -> None:
+) -> int:
     """Write a checkpoint in PATH as FOLDER, for other programs.
 
     `transformers` loads a folder of the format hugging-face. torch.distributed.checkpoint loads one
-    of the format dcp, with moments, by its HuggingFaceStorageReader.
+    of the format dcp, with moments, by its HuggingFaceStorageReader. With --job, FOLDER is on a
+    volume of the job's pods.
     """
+    if form == "dcp" and dtype is not None:
+        raise click.UsageError("give --dtype with --format hugging-face, as dcp copies the state")
+    if job is not None and folder is None and path is not None:
+        folder, path = Path(path), None
+    if folder is None:
+        raise click.UsageError("Missing argument 'FOLDER'.")
+    if (path := _path(path, job)) is None:
+        options = (
+            *(*_given("--step", step), "--format", form, *_given("--dtype", dtype)),
+            *(*(("--overwrite",) if overwrite else ()), "--output", output),
+        )
+        return _in_cluster(str(job), "export", (str(folder), *options), str(folder))
+    from heddle.cli.checkpoints.exported import check_target, hugging_face_files, write_files
     from worker.checkpoint.listing import chosen, open_saved
     from worker.checkpoint.verify import Contents
 
-    if form == "dcp" and dtype is not None:
-        raise click.UsageError("give --dtype with --format hugging-face, as dcp copies the state")
     vault, found = open_saved(path)
     saved = chosen(found, step)
     manifest = saved.read_manifest()
     contents = Contents(vault, saved.attempt, manifest)
     try:
-        _check_target(folder, path, form, overwrite)
+        check_target(folder, path, form, overwrite)
     except (OSError, RuntimeError) as error:  # too long a name, or a loop of links
         raise cannot_write(folder, error) from None
     with bytes_bar() as bar:
@@ -173,12 +203,12 @@ def export(
 
             files = dcp_files(contents, manifest, wrote)
         else:
-            files = _hugging_face(manifest, contents, dtype or "fp32", wrote)
+            files = hugging_face_files(manifest, contents, dtype or "fp32", wrote)
         size = sum(file.size for file in files)
         bar.update(task, total=size)
         check_room(folder, size)
         try:
-            _write(folder, files, form)
+            write_files(folder, files, form)
         except OSError as error:
             raise cannot_write(folder, error) from None
     names = [file.name for file in files]
@@ -192,26 +222,42 @@ def export(
         "files": names if output == "json" or len(names) <= FEW else len(names),
     }
     print_findings(about, output)
+    return 0
 
 
 @checkpoint.command(context_settings=SHOWN)
-@click.argument("path")
+@path_argument
+@job_option
 @click.option("--step", type=click.IntRange(0), help="Step whose checkpoints are removed.")
 @click.option(
     "--all-but", type=AT_LEAST_1, help="Number of whole checkpoints that stay, the newest ones."
 )
 @click.option("--yes", is_flag=True, help="Remove without a question, also the newest whole one.")
 @output_option
-def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str) -> None:
+def rm(
+    path: str | None,
+    job: str | None,
+    step: int | None,
+    all_but: int | None,
+    yes: bool,
+    output: str,
+) -> int:
     """Remove checkpoints from PATH.
 
     The manifest of each goes before its files. A person at a terminal is asked first.
     """
+    if (step is None) == (all_but is None):
+        raise click.UsageError("give exactly one of --step and --all-but")
+    if (path := _path(path, job)) is None:
+        which = f"all but {all_but}" if step is None else f"those of step {step}"
+        if not yes and not _agrees(f"checkpoints of job {job}, {which}"):
+            return 0
+        options = (*_given("--step", step), *_given("--all-but", all_but))
+        yes_too = ("--yes",) if yes else ()
+        return _in_cluster(str(job), "rm", (*options, *yes_too, "--output", output))
     from worker.checkpoint.attempts import to_remove
     from worker.checkpoint.listing import CONDITIONS, chosen, is_needed, kept, open_saved
 
-    if (step is None) == (all_but is None):
-        raise click.UsageError("give exactly one of --step and --all-but")
     vault, found = open_saved(path)
     if all_but is not None:
         stays = kept(found, all_but)
@@ -228,7 +274,7 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
                 field="yes",
                 code="Refused",
             )
-        if gone and not _agrees(gone):
+        if gone and not _agrees(", ".join(str(saved.attempt) for saved in gone)):
             gone = []
     for saved in reversed(gone):  # the newest lasts longest
         for name in to_remove(saved.attempt, saved.objects):
@@ -240,10 +286,12 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
         "kept": [str(saved.attempt) for saved in found if saved not in gone],
     }
     print_findings(about, output)
+    return 0
 
 
 @checkpoint.command(context_settings=SHOWN)
-@click.argument("job")
+@click.argument("name", metavar="[JOB]", required=False)
+@job_option
 @namespace_option
 @click.option(
     "--timeout",
@@ -253,78 +301,65 @@ def rm(path: str, step: int | None, all_but: int | None, yes: bool, output: str)
     help="Seconds to wait until the checkpoint is whole.",
 )
 @output_option
-def now(job: str, namespace: str | None, timeout: float, output: str) -> None:
+def now(
+    name: str | None, job: str | None, namespace: str | None, timeout: float, output: str
+) -> None:
     """Save a checkpoint of a job of the cluster, and wait for it."""
-    import asyncio
+    from heddle.cli.checkpoints.now import save_now
 
-    from heddle.cli.checkpoint_now import save_now
+    if (name is None) == (job is None):
+        raise click.UsageError("give exactly one of JOB and --job")
+    where, name = _named(name or str(job))
+    if where and namespace not in (None, where):
+        raise click.UsageError(f"the namespace is {where} and {namespace}; give it once")
+    print_findings(asyncio.run(save_now(name, where or namespace, timeout, _say)), output)
 
-    def say(line: str) -> None:
-        click.echo(line, err=True)
 
-    print_findings(asyncio.run(save_now(job, namespace, timeout, say)), output)
+def _path(path: str | None, job: str | None) -> str | None:
+    """The path of the checkpoints; None: those of a job are meant."""
+    if (path is None) == (job is None):
+        raise click.UsageError("give exactly one of PATH and --job")
+    return path
 
 
-def _agrees(gone: Sequence[Saved]) -> bool:
+def _named(job: str) -> tuple[str | None, str]:
+    """(namespace, name) of a job that is given as NS/NAME or NAME."""
+    namespace, slash, name = job.rpartition("/")
+    if not name or "/" in namespace or (slash and not namespace):
+        raise click.UsageError(f"{job!r} is no job; give NAMESPACE/NAME, or NAME")
+    return namespace or None, name
+
+
+def _job_body(job: str) -> dict[str, Any]:
+    from heddle.cli.jobs import read_job
+
+    namespace, name = _named(job)
+    return asyncio.run(read_job(name, namespace))
+
+
+def _in_cluster(job: str, verb: str, arguments: tuple[str, ...], folder: str = "") -> int:
+    """Let a Kubernetes Job do a verb; its exit code."""
+    from heddle.cli.checkpoints.cluster_job import Verb, run_verb
+
+    namespace, name = _named(job)
+
+    def tell(piece: bytes) -> None:
+        click.echo(piece, nl=False)
+
+    return asyncio.run(run_verb(name, namespace, Verb(verb, arguments, folder), tell, _say))
+
+
+def _given(option: str, value: object) -> tuple[str, ...]:
+    """An option for a command line, if it is given."""
+    return () if value is None else (option, str(value))
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _agrees(names: str) -> bool:
     """Answer of a person at a terminal; without one nobody is asked."""
     if sys.stdin is None or not sys.stdin.isatty():
         return True
-    names = ", ".join(str(saved.attempt) for saved in gone)
     return click.confirm(f"Remove {names}?", err=True)
-
-
-def _hugging_face(
-    manifest: Manifest, contents: Contents, dtype: str, wrote: Callable[[int], None]
-) -> tuple[File, ...]:
-    from worker.checkpoint.exporting import SavedWeights, hugging_face
-    from worker.weights.hugging_face.writing import folder_files
-
-    wanted = replace(hugging_face(manifest, contents), dtype=torch_dtype(dtype))
-    size = wanted.dtype.itemsize
-    return folder_files(wanted, SavedWeights(contents), lambda count: wrote(count * size))
-
-
-def _check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
-    """Refuse to write among checkpoints, or unasked over what is there.
-
-    Raises:
-        InvalidWeights: see above.
-    """
-    from planner.model.config import CONFIG
-    from worker.checkpoint.exporting import DCP_FILES
-    from worker.checkpoint.open_vault import folder_of
-
-    if folder.exists() and not folder.is_dir():
-        raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")
-    of_vault = folder_of(path)
-    if of_vault is not None and folder.resolve().is_relative_to(of_vault.resolve()):
-        raise InvalidWeights(
-            f"{folder} is among the checkpoints in {path}; name another folder", code="Taken"
-        )
-    held = {file.name for file in folder.glob("*.safetensors")}
-    if not overwrite and (held or (folder / CONFIG).exists()):
-        raise InvalidWeights(
-            f"{folder} holds a model already; name another folder or --overwrite", code="Taken"
-        )
-    others = held - {file.name for file in folder.glob(DCP_FILES)}
-    if form == "dcp" and others:
-        raise InvalidWeights(
-            f"{folder} holds {min(others)}, which torch would read too; name another folder",
-            code="Taken",
-        )
-
-
-def _write(folder: Path, files: Sequence[File], form: str) -> None:
-    """Write the files; what is left of an older export is never taken for one of this."""
-    from planner.model.config import CONFIG
-    from worker.checkpoint.exporting import DCP_FILES
-    from worker.weights.hugging_face.writing import write_folder
-
-    if form == "hugging-face":
-        (folder / CONFIG).unlink(missing_ok=True)
-        write_folder(folder, files, set())
-        return
-    for older in folder.glob(DCP_FILES):
-        older.unlink()
-    for file in files:
-        file.write(folder)

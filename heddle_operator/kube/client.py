@@ -174,18 +174,32 @@ class KubeApi:
             ApiRefused: it cannot be watched, or the connection broke; an event of type ERROR is
                 passed on.
         """
+        rest = b""
+        with self._refusals():
+            async for piece in self.follow(path, silent_s, **query, watch="true"):
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in filter(None, lines):
+                    yield json.loads(line)
+
+    async def follow(self, path: str, silent_s: float, **query: str) -> AsyncIterator[bytes]:
+        """Something that grows while it is read, for example a log, until the server ends it.
+
+        Args:
+            path: of it.
+            silent_s: the connection is given up when nothing came for so long.
+            query: what of it is asked for.
+
+        Raises:
+            ApiRefused: it cannot be read, or the connection broke.
+        """
         limit = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=silent_s)
         with self._refusals():
-            query = {**query, "watch": "true"}
             answer = await self._request("GET", path, None, query, "application/json", limit)
             async with answer:
                 if answer.status >= 400:
                     raise _refused(answer.status, await answer.read())
-                rest = b""
                 async for piece in answer.content.iter_any():
-                    *lines, rest = (rest + piece).split(b"\n")
-                    for line in filter(None, lines):
-                        yield json.loads(line)
+                    yield piece
 
     async def call(
         self,

@@ -38,7 +38,7 @@ _UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["A
 SHM = "heddle-shm"
 _HEALTH = {"path": "/healthz", "port": AGENT_PORT}
 # What no init container may have, or what is the worker's alone.
-_WORKERS_OWN = (
+WORKERS_OWN = (
     *("ports", "args", "resources"),
     *("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"),
 )
@@ -228,7 +228,7 @@ def _limited(volume: Mapping[str, Any], defaults: WorkerDefaults, gpus: int) -> 
 
 def _data_containers(job: HeddleJob, worker: Mapping[str, Any]) -> list[Body]:
     """Make pairs of the job's texts where the worker looks for them; the same in every pod."""
-    kept = {key: value for key, value in worker.items() if key not in _WORKERS_OWN}
+    kept = {key: value for key, value in worker.items() if key not in WORKERS_OWN}
     resources = {
         kind: {key: value for key, value in given.items() if key != GPU}
         for kind, given in (worker.get("resources") or {}).items()

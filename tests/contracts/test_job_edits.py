@@ -109,7 +109,7 @@ def test_how_often_a_job_saves_may_be_changed_and_where_may_not(control_plane, e
         with pytest.raises(ApiRefused) as refused:
             await api.patch(f"{PATH}/edited", {"spec": {"checkpoint": change}})
         assert words in str(refused.value)
-        often = {"interval": {"steps": 7}, "keep": {"last": 3}}
+        often = {"interval": {"steps": 7}, "keep": {"last": 3, "best": False}}
         changed = await api.patch(f"{PATH}/edited", {"spec": {"checkpoint": often}})
         assert changed["spec"]["checkpoint"] == {"path": "/saves", **often}
         changed = await api.patch(f"{PATH}/edited", {"spec": {"suspend": True}})

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from heddle.cli.checkpoints.of_job import check_saves
 from heddle.cli.jobs import JOBS, get_job
 from heddle_operator.apis.errors import OperatorError
 from heddle_operator.apis.labels import SAVE_ANNOTATION
@@ -59,12 +60,7 @@ def _saved(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _check(job: str, body: Mapping[str, Any]) -> None:
     """Refuse a job that cannot save now."""
-    if not (body.get("spec") or {}).get("checkpoint"):
-        raise OperatorError(
-            f"job {job} saves no checkpoints; only a job with spec.checkpoint does",
-            field="spec.checkpoint",
-            code="Missing",
-        )
+    check_saves(job, body)
     phase = (body.get("status") or {}).get("phase", "Pending")
     if phase not in SAVES:
         raise OperatorError(
