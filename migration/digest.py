@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 
 from migration.errors import StateLost, TransferFailed
+from migration.fingerprint import Host, as_it_is
 from migration.layout import describe
 from migration.transport import ReduceOp
 from planner.plans.pieces import Piece
@@ -24,23 +25,24 @@ ReadPiece = Callable[[Piece], tuple[torch.Tensor, ...]]
 class Reducer(Protocol):
     """Medium of the comparison of digests: a transport, or the world of an epoch."""
 
-    device: torch.device
-
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
-        """Reduce a tensor of int64 over all ranks, in place."""
+        """Reduce a host tensor of int64 over all ranks, in place."""
 
 
 _ABSENT_LOW, _ABSENT_HIGH = (1 << 63) - 1, -1
 
 
-def piece_digests(pieces: Iterable[Piece], read: ReadPiece) -> dict[Piece, int]:
+def piece_digests(
+    pieces: Iterable[Piece], read: ReadPiece, host: Host = as_it_is
+) -> dict[Piece, int]:
     """63 bits of the bytes of each piece, all its parts together.
 
     Args:
         pieces: that this rank holds.
         read: gives the parts of a piece; they may be strided views.
+        host: reads the numbers of a tensor of the device.
     """
-    return {piece: _digest(read(piece)) for piece in pieces}
+    return {piece: _digest(read(piece), host) for piece in pieces}
 
 
 def agree(transport: Reducer, all_pieces: Sequence[Piece], mine: Mapping[Piece, int]) -> str:
@@ -87,16 +89,14 @@ def bounds(
         low: 63-bit numbers.
         high: 63-bit numbers, as many.
     """
-    both = torch.tensor(
-        [*high, *(-number for number in low)], dtype=torch.int64, device=transport.device
-    )
+    both = torch.tensor([*high, *(-number for number in low)], dtype=torch.int64)
     transport.all_reduce_(both, "max")
     numbers = both.tolist()
     return [-number for number in numbers[len(high) :]], numbers[: len(high)]
 
 
-def _digest(parts: tuple[torch.Tensor, ...]) -> int:
+def _digest(parts: tuple[torch.Tensor, ...], host: Host) -> int:
     hasher = hashlib.blake2b(digest_size=8)
     for part in parts:
-        hasher.update(part.detach().reshape(-1).cpu().numpy().data)
+        hasher.update(host(part.detach().reshape(-1)).numpy().data)
     return int.from_bytes(hasher.digest(), "big") >> 1

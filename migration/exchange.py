@@ -95,7 +95,7 @@ def exchange_state(
         for pending in first.pending:
             pending.wait()
         if first.message.receiver == transport.rank:
-            _unpack(first, epoch, step)
+            _unpack(first, transport, (epoch, step))
             arrived.add(first.message.turn)
         return len(first.pending)
 
@@ -126,8 +126,10 @@ def _send(one: _Underway, transport: Transport, stamp: tuple[int, int]) -> None:
         one.pending.append(transport.post_send(message.receiver, one.staged[-1][1]))
     for place, view in _packed(one.buffer, one.views):
         place.copy_(view)
-    head = HEADER.pack(*stamp, message.sequence, message.num_bytes, fingerprint(one.views))
-    one.buffer[: HEADER.size] = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+    head = HEADER.pack(
+        *stamp, message.sequence, message.num_bytes, fingerprint(one.views, transport.host)
+    )
+    transport.fill(one.buffer[: HEADER.size], torch.frombuffer(bytearray(head), dtype=torch.uint8))
     one.pending.append(transport.post_send(message.receiver, one.buffer))
 
 
@@ -142,12 +144,12 @@ def _receive(one: _Underway, transport: Transport) -> None:
     one.pending.append(transport.post_receive(one.message.sender, one.buffer))
 
 
-def _unpack(one: _Underway, epoch: int, step: int) -> None:
+def _unpack(one: _Underway, transport: Transport, stamp: tuple[int, int]) -> None:
     """Put a message where it belongs and compare it with its header."""
     message = one.message
     where = f"the message from rank {message.sender} to rank {message.receiver}"
-    *found, sent = HEADER.unpack(one.buffer[: HEADER.size].cpu().numpy().tobytes())
-    expected = [epoch, step, message.sequence, message.num_bytes]
+    *found, sent = HEADER.unpack(transport.host(one.buffer[: HEADER.size]).numpy().tobytes())
+    expected = [*stamp, message.sequence, message.num_bytes]
     if found != expected:
         raise TransferFailed(
             f"{where} says (epoch, step, sequence, bytes) {tuple(found)}, "
@@ -158,7 +160,7 @@ def _unpack(one: _Underway, epoch: int, step: int) -> None:
             view.copy_(came)
     for source, view in _packed(one.buffer, one.views):
         view.copy_(source)
-    if fingerprint(one.views) != sent:
+    if fingerprint(one.views, transport.host) != sent:
         raise TransferFailed(
             f"{where} was damaged on its way (fingerprint); the old state is untouched"
         )

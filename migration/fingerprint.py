@@ -6,24 +6,33 @@ the receive, so that a fault in copying is found like one on the wire.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import xxhash
 
+_CHUNK = 1 << 20  # words that are mixed at once, in seven vectors of 8 bytes a word
 _COLUMN = 1 << 22  # elements that are hashed at once, so that a strided view needs little memory
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of splitmix64
 
 
-def fingerprint(views: Iterable[torch.Tensor]) -> int:
+Host = Callable[[torch.Tensor], torch.Tensor]  # the numbers of a tensor in memory of the host
+
+
+def as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the host is where it can be read."""
+    return tensor
+
+
+def fingerprint(views: Iterable[torch.Tensor], host: Host = as_it_is) -> int:
     """64 bits of the elements of some views in row-major order, one view after the other.
 
-    On the host by xxh3, else by integer operations on the device; both ends use the same device
-    type, so they use the same law.
+    On the host by xxh3, else by integer operations on the device, one number of which `host` reads;
+    both ends use the same device type, so they use the same law.
     """
     views = tuple(views)
     if any(view.device.type != "cpu" for view in views):
-        return integer_fingerprint(views)
+        return integer_fingerprint(views, host)
     hasher = xxhash.xxh3_64()
     for view in views:
         for part in _contiguous_parts(view.detach()):
@@ -31,20 +40,21 @@ def fingerprint(views: Iterable[torch.Tensor]) -> int:
     return hasher.intdigest()
 
 
-def integer_fingerprint(views: Iterable[torch.Tensor]) -> int:
+def integer_fingerprint(views: Iterable[torch.Tensor], host: Host = as_it_is) -> int:
     """The same contract by 64-bit integer operations that every device has.
 
     The sum, modulo 2^64, of each 32-bit word times an odd number that its place gives (splitmix64):
     a single flipped bit always changes it, and words that change places do but by chance.
     """
-    total, place = 0, 0
+    totals: list[torch.Tensor] = []
+    place = 0
     for view in views:
         for part in _contiguous_parts(view.detach()):
-            words = part.reshape(-1).view(torch.int32).to(torch.int64)
-            places = torch.arange(place, place + len(words), device=words.device)
-            total += int((words * _odd(places)).sum())
-            place += len(words)
-    return total % (1 << 64)
+            for words in torch.split(part.reshape(-1).view(torch.int32), _CHUNK):
+                places = torch.arange(place, place + len(words), device=words.device)
+                totals.append((words.to(torch.int64) * _odd(places)).sum())
+                place += len(words)
+    return int(host(torch.stack(totals).sum())) % (1 << 64) if totals else 0
 
 
 def _odd(places: torch.Tensor) -> torch.Tensor:

@@ -80,6 +80,14 @@ class GlooTransport:
             raise _not_formed(error, prefix, rank, size) from None
         return cls(group, rank, size, waiting)
 
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See `Transport.host`; it is there already, and gloo says itself what has failed."""
+        return tensor
+
+    def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Transport.fill`."""
+        target.copy_(source)
+
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_send`."""
         self.bytes_sent += tensor.nbytes

@@ -34,16 +34,30 @@ class Transport(Protocol):
     Attributes:
         rank: this member's transport rank.
         size: number of members.
-        device: where the tensors given to it must live.
-        bytes_sent: of all messages posted so far, without what the transport adds itself.
-        bytes_received: of all receives posted so far.
+        device: where the tensors of messages live; what is reduced is on the host.
     """
 
     rank: int
     size: int
     device: torch.device
-    bytes_sent: int
-    bytes_received: int
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of all messages posted so far, without what the transport adds itself."""
+
+    @property
+    def bytes_received(self) -> int:
+        """Bytes of all receives posted so far."""
+
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers of a tensor of messages, in memory of the host.
+
+        Raises:
+            ConnectionError: the transport has broken, so what was received may be garbage.
+        """
+
+    def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Write a host tensor into a tensor of messages."""
 
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
         """Begin to send a contiguous tensor, which is not written to until the wait returns.
@@ -56,7 +70,7 @@ class Transport(Protocol):
         """Begin to receive into a contiguous tensor."""
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
-        """Reduce a tensor of int64 or float over all ranks, in place.
+        """Reduce a host tensor of int64 or float over all ranks, in place.
 
         Called by every rank in the same order: before the first byte (what all compare) and after
         the last one (state digests).

@@ -1,4 +1,4 @@
-"""What every `Transport` must do, in memory and over gloo: one suite for both."""
+"""What every `Transport` must do, in memory, over gloo, and through staging memory: one suite."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from torch.distributed import HashStore
 from migration.errors import TransferFailed
 from migration.gloo_transport import GlooTransport
 from tests.fakes.transport import Board
+from worker.device.device import CpuDevice
+from worker.world.staged_transport import StagedTransport
 
 _PREFIXES = (f"change-{count}" for count in itertools.count())
 
@@ -30,7 +32,11 @@ def _gloo(size):
         )
 
 
-@pytest.fixture(params=[_memory, _gloo], ids=["memory", "gloo"])
+def _staged(size):
+    return [StagedTransport(transport, CpuDevice()) for transport in _gloo(size)]
+
+
+@pytest.fixture(params=[_memory, _gloo, _staged], ids=["memory", "gloo", "staged"])
 def form(request, monkeypatch):
     """Form a group of that size; all its ranks are closed after the test."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

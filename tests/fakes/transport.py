@@ -49,6 +49,14 @@ class MemoryTransport:
         self._posted: dict[tuple[int, int], int] = {}
         self._expected: dict[tuple[int, int], int] = {}
 
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See `Transport.host`."""
+        return tensor
+
+    def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """See `Transport.fill`."""
+        target.copy_(source)
+
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_send`."""
         board, pair = self._board, (self.rank, peer)

@@ -14,8 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-import torch
-
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
@@ -29,6 +27,7 @@ from worker.checkpoint.vault import Vault, VaultFailed
 from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
+from worker.device.device import CPU, Device
 from worker.engine.seam import Parts
 
 LOG = logging.getLogger(__name__)
@@ -54,6 +53,7 @@ class Saver:
         keep_last: complete checkpoints that stay.
         keep_best: the one with the lowest held-out loss stays too.
         data_digest: gives that of the job's data; called once, where the manifest is committed.
+        device: that holds the state.
     """
 
     def __init__(
@@ -68,7 +68,9 @@ class Saver:
         keep_last: int,
         data_digest: Callable[[], str],
         keep_best: bool = False,
+        device: Device = CPU,
     ) -> None:
+        self._device = device
         self._data_digest = functools.cache(data_digest)
         self._open = functools.cache(open_)
         self._model, self._epoch = model, epoch
@@ -102,7 +104,7 @@ class Saver:
         began_s = time.monotonic()
         try:
             copies = {
-                box: tuple(_copied(part) for part in read(box))
+                box: tuple(self._device.snapshot(part) for part in read(box))
                 for of_file in by_file(self._pieces)
                 for box in of_file
             }
@@ -238,7 +240,9 @@ class Saver:
             LOG.warning("what broken writes left is not removed: %s", failure)
 
 
-def saver_of(model: ModelShape, directive: Directive, plan: Plan, seat: Seat) -> Saver | None:
+def saver_of(
+    model: ModelShape, directive: Directive, plan: Plan, seat: Seat, device: Device = CPU
+) -> Saver | None:
     """The saver of a rank in an epoch; None where the job saves nothing.
 
     It takes seconds where there are thousands of ranks, so a preparation calls it.
@@ -257,6 +261,7 @@ def saver_of(model: ModelShape, directive: Directive, plan: Plan, seat: Seat) ->
         keep_last=how.keep_last,
         keep_best=how.keep_best,
         data_digest=functools.partial(data_digest, spec.data),
+        device=device,
     )
 
 
@@ -360,11 +365,6 @@ def _best(losses: Mapping[Attempt, float | None]) -> BestCheckpoint | None:
     if attempt is None or loss is None:
         return None
     return BestCheckpoint(epoch=attempt.epoch, step=attempt.step, held_out_loss=loss)
-
-
-def _copied(part: torch.Tensor) -> torch.Tensor:
-    copy = torch.empty(part.shape, dtype=part.dtype)  # of the CPU, wherever the state is
-    return copy.copy_(part.detach())
 
 
 class _GivenUp(Exception):

@@ -19,7 +19,7 @@ def weighted(loss: Loss, scale: Callable[[], float]) -> LossOfBatch:
 
     def of_batch(logits: torch.Tensor, given: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         labels, weight = given
-        return loss(logits.float(), labels) * (weight.item() * scale())
+        return loss(logits.float(), labels) * (weight * scale()).float()  # nobody waits for it
 
     return of_batch
 

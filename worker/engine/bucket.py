@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from planner.plans.pieces import Piece
 from worker.world.group import Group, Ranks
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Work
+from worker.world.wire import Work
 
 Index = tuple[int | slice, ...]  # of a block within a tensor
 Block = tuple[Piece, Index]
@@ -84,8 +82,8 @@ class Bucket:
         memory: fp32, of which messages on their way take parts.
     """
 
-    def __init__(self, numel: int) -> None:
-        self.memory = torch.zeros(numel)
+    def __init__(self, numel: int, device: torch.device) -> None:
+        self.memory = torch.zeros(numel, device=device)
         self._used = 0
         self._pending: list[tuple[Group, Work, torch.Tensor, list[torch.Tensor]]] = []
 

@@ -60,7 +60,7 @@ from worker.engine.learning_rate import learning_rate
 from worker.engine.optimizer import recipe_of, update_
 from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
-from worker.engine.step_clock import StepClock, computing_s, peak_memory_bytes
+from worker.engine.step_clock import StepClock, computing_s
 from worker.engine.step_summary import RankSummary, decode, encode
 from worker.errors import EngineFailed, NonFinite
 from worker.model.forward_context import CurrentContext, ForwardContext
@@ -185,9 +185,9 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
     def _exec_reduce_grads(self) -> None:
         self.owner.reduce(self._own_loss())
 
-    def _own_loss(self) -> float:
+    def _own_loss(self) -> torch.Tensor | None:
         loss: torch.Tensor = self._scale_loss_by_gas(self.total_loss)
-        return loss.item() if self.is_last_stage() else 0.0
+        return loss if self.is_last_stage() else None
 
     def _exec_optimizer_step(self, lr_kwargs: object = None) -> None:  # noqa: ARG002 # DeepSpeed's call
         self.owner.step()
@@ -219,14 +219,14 @@ class DeepSpeedEngine:
             tensor.name: recipe_of(spec, tensor)
             for tensor in held_tensors(build.model, seat.layers)
         }
-        self._feed = Feed(dataset, held_out, spec, seat.pipeline)
+        self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device)
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
         self.result = StepResult(loss=0.0, gradient_norm=0.0, agreed_epoch=None)
         self._ready_epoch: int | None = None
         self._last_arrival = 0.0
         self._reduced_from_s = 0.0
-        self.clock = StepClock()
+        self.clock = StepClock(world.device)
         self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
         self._current = CurrentContext()
         self._contexts: Iterator[ForwardContext] = iter(())  # of the next forward passes
@@ -276,7 +276,8 @@ class DeepSpeedEngine:
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
         self.pace.begin()
-        self._pipeline.train_batch(self._feed.of_step(self.progress.step))
+        with torch.autograd.set_multithreading_enabled(False):  # one thread issues, see `Wire`
+            self._pipeline.train_batch(self._feed.of_step(self.progress.step))
         sync_s = time.perf_counter() - self._reduced_from_s
         return replace(self.result, sync_s=sync_s)
 
@@ -293,15 +294,19 @@ class DeepSpeedEngine:
         loss = torch.zeros(1, dtype=torch.float64)
         if self._pipeline.is_last_stage() and seat.slot == 0:
             scale = seat.pipeline.num_micro_batches * self.progress.loss_scale
-            loss += sum(one.item() for one in losses) / scale
+            loss += sum(map(float, self._world.host(torch.stack(losses)))) / scale
         self._world.all_reduce_(loss, "sum")
         held_out = self._feed.held_out
-        return Evaluation(loss.item(), held_out.samples if held_out else 0)
+        return Evaluation(float(loss), held_out.samples if held_out else 0)
 
-    def reduce(self, own_loss: float) -> None:
+    def reduce(self, own_loss: torch.Tensor | None) -> None:
         """Sum gradients over all holders, then meet the whole plan once.
 
         Norm, loss, agreement on a switch, time of the step; see `worker.engine.step_summary`.
+        The host waits once for the device: whoever has read the squares has all sums as well.
+
+        Args:
+            own_loss: of this pipeline, on its last stage.
         """
         step, size, rank = self.progress.step, self._world.size, self._seat.rank
         self._reduced_from_s = time.perf_counter()
@@ -311,12 +316,17 @@ class DeepSpeedEngine:
             for gradient in self._buffers.gradients.values():
                 gradient.mul_(1 / scale)
         self._sync.sum_()
+        read = [self._sync.squares()]
+        if own_loss is not None:
+            read.append(own_loss.detach().double().reshape(1))
+        numbers = self._world.host(torch.cat(read))
         self.progress.gradients_step = step
-        share = own_loss / scale if self._seat.slot == 0 else 0.0
-        ready = self._ready_epoch or 0
         parts_s = self.clock.take()
-        own = RankSummary(share, ready, arrival, parts_s, peak_memory_bytes())
-        slots = torch.cat([self._sync.squares(), encode(own, rank, size)])
+        squares, own_losses = numbers.tensor_split([self._sync.num_pieces])
+        share = float(own_losses.sum()) / scale if self._seat.slot == 0 else 0.0
+        ready = self._ready_epoch or 0
+        own = RankSummary(share, ready, arrival, parts_s, self._world.device.held_bytes())
+        slots = torch.cat([squares, encode(own, rank, size)])
         self._world.all_reduce_(slots, "sum")
         norm = float(slots[: self._sync.num_pieces].sum().sqrt())
         summary = decode(slots[self._sync.num_pieces :], size)

@@ -7,7 +7,7 @@ it, its context, comes apart, and no token is read for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,6 +17,7 @@ from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.data.prefetch import Prefetch
+from worker.device.device import CPU, Device
 from worker.model.forward_context import Documents, ForwardContext
 
 Batch = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
@@ -30,10 +31,15 @@ class Feed:
     """
 
     def __init__(
-        self, dataset: Dataset, held_out: HeldOut | None, spec: TrainingSpec, pipeline: Pipeline
+        self,
+        dataset: Dataset,
+        held_out: HeldOut | None,
+        spec: TrainingSpec,
+        pipeline: Pipeline,
+        device: Device = CPU,
     ) -> None:
         """`dataset` is the training part; nothing is read yet."""
-        self.held_out = held_out
+        self.held_out, self._device = held_out, device
         self._dataset, self._spec, self._pipeline = dataset, spec, pipeline
         self._prefetch = Prefetch(
             lambda step: micro_batches(
@@ -49,7 +55,7 @@ class Feed:
 
     def of_step(self, step: int) -> Iterator[Batch]:
         """The micro-batches of a step, read ahead."""
-        return map(_batch_of, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
+        return map(self._batch_of, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
 
     def contexts_of_step(self, step: int) -> Iterator[ForwardContext]:
         """Facts for the layers in each forward pass of a step."""
@@ -60,23 +66,23 @@ class Feed:
             documents = None
             if spec.data.document_mask:
                 rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
-                documents = Documents.of(rows)
-            yield ForwardContext(spec.seed, samples, documents)
+                documents = self._documents_of(rows)
+            yield ForwardContext(spec.seed, samples, documents, self._device)
 
     def contexts_of_evaluation(self) -> Iterator[ForwardContext]:
         """Likewise of an evaluation, which drops nothing."""
         held_out, spec, run = self.held_out, self._spec, self._run()
         size = self._pipeline.template.micro_batch
         for rows in held_out.documents(run, size) if held_out else ():
-            documents = Documents.of(rows) if spec.data.document_mask else None
-            yield ForwardContext(spec.seed, None, documents)
+            documents = self._documents_of(rows) if spec.data.document_mask else None
+            yield ForwardContext(spec.seed, None, documents, self._device)
 
     def of_evaluation(self) -> list[Batch]:
         """The micro-batches of an evaluation; a replica without any has none."""
         if self.held_out is None:
             return []
         size = self._pipeline.template.micro_batch
-        return [*map(_batch_of, self.held_out.micro_batches(self._run(), size))]
+        return [*map(self._batch_of, self.held_out.micro_batches(self._run(), size))]
 
     def _run(self) -> range:
         """Which of the held-out samples are this replica's."""
@@ -91,6 +97,10 @@ class Feed:
         """Read no more."""
         self._prefetch.close()
 
+    def _batch_of(self, batch: MicroBatch) -> Batch:
+        weight, put = torch.tensor(batch.weight, dtype=torch.float64), self._device.put
+        return put(batch.tokens), (put(batch.labels), put(weight))
 
-def _batch_of(batch: MicroBatch) -> Batch:
-    return batch.tokens, (batch.labels, torch.tensor(batch.weight, dtype=torch.float64))
+    def _documents_of(self, rows: Sequence[Sequence[int]]) -> Documents:
+        found = Documents.of(rows)
+        return found._replace(positions=self._device.put(found.positions))

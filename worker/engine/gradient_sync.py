@@ -49,7 +49,9 @@ class GradientSync:
         """`gradients` gives a view of this rank's gradient for each piece that it holds."""
         self._world, self._gradients, self._tp_ranks = world, gradients, seat.tp_ranks
         table = holders(model, plan)
-        shapes = {piece: tuple(gradient.shape) for piece, gradient in gradients().items()}
+        own = gradients()
+        shapes = {piece: tuple(gradient.shape) for piece, gradient in own.items()}
+        self._device = next(iter(own.values())).device
         self.num_pieces = len(table)
         shared: dict[Ranks, list[Piece]] = {}
         for piece, owners in table.items():
@@ -59,7 +61,7 @@ class GradientSync:
         replicated = [p for p, owners in table.items() if seat.tp > 1 and seat.tp_ranks in owners]
         self._sums = messages_of(shared, shapes, WORKER_BUCKET)
         self._copies = messages_of({self._tp_ranks: replicated}, shapes, WORKER_BUCKET)
-        self.bucket = Bucket(min(sum(map(math.prod, shapes.values())), WORKER_BUCKET))
+        self.bucket = Bucket(min(sum(map(math.prod, shapes.values())), WORKER_BUCKET), self._device)
         self._owned = [
             (slot, piece)
             for slot, (piece, owners) in enumerate(table.items())
@@ -83,11 +85,14 @@ class GradientSync:
     def squares(self) -> torch.Tensor:
         """Sum of squares of each piece that this rank owns, fp64 [num_pieces], zero elsewhere.
 
+        It is on the device, where nobody waits for it.
+
         Each piece is counted once, by one owner, and the slots are added in canonical order: every
         rank gets the same bits. A norm per pipeline would differ in its last bit, and clipping by
         it makes replicas drift apart.
         """
-        gradients, squares = self._gradients(), torch.zeros(self.num_pieces, dtype=torch.float64)
+        gradients = self._gradients()
+        squares = torch.zeros(self.num_pieces, dtype=torch.float64, device=self._device)
         for slot, piece in self._owned:
             squares[slot] = gradients[piece].double().square().sum()
         return squares

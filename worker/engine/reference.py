@@ -23,6 +23,7 @@ from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
 from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
+from worker.device.device import CPU
 from worker.engine.learning_rate import learning_rate
 from worker.errors import WorkerError
 from worker.model.dropout import keep_mask
@@ -58,7 +59,7 @@ def forward(
         if first_sample is None or not rate:
             return x
         samples = range(first_sample, first_sample + len(x))
-        mask = keep_mask(seed, samples, name, rate, 0, x[0].numel(), x.device)
+        mask = keep_mask(seed, samples, name, rate, 0, x[0].numel(), CPU)
         return torch.where(mask.view(x.shape), x / (1 - rate), 0.0)
 
     x = w["0.weight"][tokens]

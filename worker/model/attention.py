@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as functional
 
+from worker.model.forward_context import Documents
+
 Drop = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -29,7 +31,7 @@ def attend(
     *,
     scale: float,
     window: int = 0,
-    documents: Sequence[int] | None = None,
+    documents: Documents | None = None,
     drop: Drop | None = None,
 ) -> torch.Tensor:
     """[b, heads, S, d] of queries; keys and values may have fewer heads, which divide them.
@@ -40,13 +42,13 @@ def attend(
         v: values.
         scale: of the scores.
         window: how many tokens back, itself included, a token sees; 0: all.
-        documents: lengths of those that no token sees beyond, row by row; None: a row is one.
+        documents: that no token sees beyond; None: a row is one.
         drop: dropout of the probabilities [b, heads, S, S].
     """
-    if documents is not None and len(documents) == len(q):
+    if documents is not None and len(documents.lengths) == len(q):
         documents = None  # each row is one
     if drop is None and documents is not None:
-        return _apart(q, k, v, scale, window, documents)
+        return _apart(q, k, v, scale, window, documents.lengths)
     length = q.shape[-2]
     shared = q.shape[1] != k.shape[1]
     if drop is None:
@@ -59,7 +61,7 @@ def attend(
     scores = q.float() @ k.transpose(-1, -2).float() * scale
     seen = visible(length, window, q.device)
     if documents is not None:
-        seen = seen & _same_document(documents, len(q), q.device)
+        seen = seen & _same_document(documents.positions)
     scores = scores.masked_fill(~seen, float("-inf"))
     return (drop(scores.softmax(-1)) @ v.float()).to(v.dtype)
 
@@ -82,8 +84,7 @@ def _apart(
     return together.view(len(q), -1, *together.shape[1:]).transpose(1, 2)
 
 
-def _same_document(documents: Sequence[int], rows: int, device: torch.device) -> torch.Tensor:
-    """Whether two tokens of a row are of one document, bool [rows, 1, S, S]."""
-    lengths = torch.tensor(documents, device=device)
-    of = torch.arange(len(lengths), device=device).repeat_interleave(lengths).view(rows, -1)
+def _same_document(positions: torch.Tensor) -> torch.Tensor:
+    """Whether two tokens of a row are of one document, bool [b, 1, S, S]; it begins at place 0."""
+    of = (positions == 0).cumsum(-1)
     return (of[:, :, None] == of[:, None, :])[:, None]

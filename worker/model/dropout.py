@@ -12,6 +12,7 @@ import hashlib
 
 import torch
 
+from worker.device.device import Device
 from worker.model.forward_context import ForwardContext
 
 _WORD = 0xFFFFFFFF
@@ -25,7 +26,7 @@ def keep_mask(
     rate: float,
     first: int,
     count: int,
-    device: torch.device,
+    device: Device,
 ) -> torch.Tensor:
     """Which numbers are kept: bool [samples, count].
 
@@ -39,8 +40,8 @@ def keep_mask(
         device: to compute on.
     """
     keys = [_key(seed, name, sample) for sample in samples]
-    low, high = torch.tensor(keys, dtype=torch.int64, device=device).T[..., None]
-    index = torch.arange(first, first + count, dtype=torch.int64, device=device)
+    low, high = device.put(torch.tensor(keys, dtype=torch.int64)).T[..., None]
+    index = torch.arange(first, first + count, dtype=torch.int64, device=device.torch_device)
     return _mix(_mix((index + low) & _WORD) ^ high) >= int(rate * (_WORD + 1))
 
 
@@ -59,7 +60,7 @@ def dropped(
     if context is None or context.samples is None or not rate:
         return x
     samples = context.samples
-    mask = keep_mask(context.seed, samples, name, rate, first, x[0].numel(), x.device)
+    mask = keep_mask(context.seed, samples, name, rate, first, x[0].numel(), context.device)
     return x * mask.view_as(x) / (1 - rate)
 
 

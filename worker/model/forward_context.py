@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import torch
 
+from worker.device.device import CPU, Device
+
 
 class Documents(NamedTuple):
     """The documents of a micro-batch, each of which is computed as if it were alone.
@@ -43,11 +45,13 @@ class ForwardContext:
         samples: ids of the samples of the micro-batch, in order; None: nothing is dropped, as in
             an evaluation.
         documents: that attention does not cross; None: a row is one.
+        device: that computes it.
     """
 
     seed: int
     samples: range | None = None
     documents: Documents | None = None
+    device: Device = CPU
 
 
 class CurrentContext:
@@ -64,6 +68,11 @@ class CurrentContext:
     def documents(self) -> Documents | None:
         """That attention does not cross; None: a row is one."""
         return None if self.context is None else self.context.documents
+
+    @property
+    def device(self) -> Device:
+        """That computes."""
+        return CPU if self.context is None else self.context.device
 
     @property
     def drops(self) -> bool:

@@ -175,7 +175,7 @@ class Block(Layer):
         if model.rotary:
             documents = self.current.documents
             places = None if documents is None else documents.positions
-            q, k = (rotate(t, arithmetic.rotary, places) for t in (q, k))
+            q, k = (rotate(t, arithmetic.rotary, places, self.current.device) for t in (q, k))
         selective = self.recompute == "selective"
         out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
         return out.transpose(1, 2).reshape(b, s, -1)
@@ -193,7 +193,7 @@ class Block(Layer):
             v,
             scale=self.model.head_dim**-0.5 if arithmetic.scale_scores else 1.0,
             window=arithmetic.window(self.index),
-            documents=None if documents is None else documents.lengths,
+            documents=documents,
             drop=drop,
         )
 

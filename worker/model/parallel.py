@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from worker.world.group import Group, ReduceOp
+from worker.world.group import Group
+from worker.world.wire import ReduceOp
 
 
 class TensorParallel(NamedTuple):

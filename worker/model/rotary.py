@@ -5,11 +5,13 @@ Source: RoFormer; LLaMA 3.1's scaling as in its published code and in `transform
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
 
 from planner.model.arithmetic import Rotary, RotaryScaling
+from worker.device.device import CPU, Device
 
 
 def frequencies(rotary: Rotary, width: int) -> torch.Tensor:
@@ -24,6 +26,12 @@ def frequencies(rotary: Rotary, width: int) -> torch.Tensor:
     return _llama3(plain, scaling)
 
 
+@functools.lru_cache(maxsize=8)
+def _frequencies_on(device: Device, rotary: Rotary, width: int) -> torch.Tensor:
+    """The processor's numbers, copied once: a device may give another last bit."""
+    return device.put(frequencies(rotary, width))
+
+
 def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     """Low frequencies are divided, high ones kept, those between are mixed."""
     turns = scaling.original_positions * plain / (2 * math.pi)  # within the first training
@@ -32,17 +40,20 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     return plain * kept + plain / scaling.factor * (1 - kept)
 
 
-def rotate(x: torch.Tensor, rotary: Rotary, positions: torch.Tensor | None = None) -> torch.Tensor:
+def rotate(
+    x: torch.Tensor, rotary: Rotary, positions: torch.Tensor | None = None, device: Device = CPU
+) -> torch.Tensor:
     """Rotary positions of [b, heads, S, d]; halves are rotated against each other.
 
     Args:
         x: queries or keys.
         rotary: base and scaling.
         positions: of each token, [b, S]; None: 0 to S - 1 in each row.
+        device: that computes.
     """
     half = x.shape[-1] // 2
     places = torch.arange(x.shape[-2], device=x.device) if positions is None else positions[:, None]
-    angle = places[..., None] * frequencies(rotary, x.shape[-1]).to(x.device)
+    angle = places[..., None] * _frequencies_on(device, rotary, x.shape[-1]).to(x.device)
     cos, sin = angle.cos(), angle.sin()
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)  # in fp32

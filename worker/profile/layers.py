@@ -9,6 +9,7 @@ Source: Heddle, section 5.2 (profiling of one layer per repeated structure).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -17,6 +18,8 @@ from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import Tensor
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
+from worker.device.choice import device_of
+from worker.device.device import Device
 from worker.model.attention import attend
 from worker.model.forward_context import CurrentContext, ForwardContext
 from worker.model.model import Layer
@@ -67,7 +70,8 @@ def measure_layer(
     dtype = DTYPES[precision]
     with torch.device(bench.device):
         layer = _shard(model, index, tp, dtype)
-        layer.current.context = ForwardContext(0, range(micro_batch))
+        device = device_of(bench.device.type)
+        layer.current.context = ForwardContext(0, range(micro_batch), device=device)
         tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
         loss = loss_of(model, TensorParallel())
         hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
@@ -85,7 +89,7 @@ def measure_layer(
         attention_s, attention_bytes = 0.0, 0
         if kind == "block":
             if model.own is None:
-                core = _attention(model, tp, micro_batch, sequence_length, dtype)
+                core = _attention(model, tp, micro_batch, sequence_length, dtype, device)
                 attention_s = bench.seconds(core)
             layer.recompute = "selective"
             attention_bytes = max(0, kept - _kept_bytes(layer, forward))
@@ -114,14 +118,15 @@ def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
 
 
 def _attention(
-    model: ModelShape, tp: int, b: int, s: int, dtype: torch.dtype
+    model: ModelShape, tp: int, b: int, s: int, dtype: torch.dtype, device: Device
 ) -> Callable[[], object]:
     q = torch.randn(b, model.heads // tp, s, model.head_dim, dtype=dtype)
     k, v = (torch.randn(b, model.kv_heads // tp, s, model.head_dim, dtype=dtype) for _ in "kv")
     rotary, scale = model.arithmetic.rotary, model.head_dim**-0.5
     if not model.rotary:
         return lambda: attend(q, k, v, scale=scale)
-    return lambda: attend(rotate(q, rotary), rotate(k, rotary), v, scale=scale)
+    turned = partial(rotate, rotary=rotary, device=device)
+    return lambda: attend(turned(q), turned(k), v, scale=scale)
 
 
 def _kept_bytes(layer: Layer, forward: Callable[[], torch.Tensor]) -> int:

@@ -12,7 +12,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import held_tensors
 from planner.plans.pieces import shard
 from planner.plans.ranks import Seat
-from worker.engine.step_clock import peak_memory_bytes
+from worker.device.device import Device
 from worker.training_settings import Precision
 
 
@@ -27,12 +27,17 @@ def planned_state_bytes(model: ModelShape, seat: Seat, precision: Precision) -> 
 
 
 def note_memory(
-    error: BaseException, model: ModelShape, seat: Seat, precision: Precision, epoch: int
+    error: BaseException,
+    model: ModelShape,
+    seat: Seat,
+    precision: Precision,
+    epoch: int,
+    device: Device,
 ) -> None:
     """Note on an error where memory may have ended, which `describe_error` then says."""
     planned, stages = planned_state_bytes(model, seat, precision), seat.pipeline.template.stages
     error.add_note(
         f"stage {seat.stage + 1} of {len(stages)} of epoch {epoch} (TP degree {seat.tp}); the plan "
         f"counts {planned:,} bytes for weights, gradients and optimizer, without activations and "
-        f"buffers; the process has held up to {peak_memory_bytes():,} bytes"
+        f"buffers; the process has held up to {device.held_bytes():,} bytes"
     )

@@ -70,7 +70,7 @@ class Prepared(NamedTuple):
         self.store.close()
         if self.successor is not None:
             self.successor.engine.release()
-            self.successor.world.cut()
+            self.successor.world.break_()
             self.successor.world.leave()
 
 
@@ -199,7 +199,7 @@ class Preparation:
         except BaseException as error:
             if move.seat is not None:
                 precision = self.directive.training.precision
-                note_memory(error, model, move.seat, precision, epoch)
+                note_memory(error, model, move.seat, precision, epoch, services.device)
             self._cut()  # the peers are not to wait for this rank
             store.close()
             raise
@@ -221,11 +221,15 @@ class Preparation:
         world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
         services.on_phase("build")
         if move.moves_state:
-            target = TargetShards.of(model, seat, held, services.activity, spec.precision)
+            target = TargetShards.of(
+                model, seat, held, services.activity, spec.precision, services.device
+            )
         else:
             source = start_source(model, self.directive)
             start = source.progress
-            target = TargetShards.first(model, seat, source.fill, services.activity, spec.precision)
+            target = TargetShards.first(
+                model, seat, source.fill, services.activity, spec.precision, services.device
+            )
         build = StageBuild(
             model=model,
             spec=spec,
@@ -237,7 +241,7 @@ class Preparation:
             activity=services.activity,
         )
         engine = services.build_engine(build)
-        saver = saver_of(model, self.directive, move.plan, seat)
+        saver = saver_of(model, self.directive, move.plan, seat, services.device)
         return Successor(world, target, engine, saver), start
 
 

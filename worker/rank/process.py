@@ -18,17 +18,21 @@ from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
 from worker.control.activity import Activity
 from worker.control.channel import Channel
-from worker.control.host_memory import free_bytes
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
+from worker.device.device import CPU, Device
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
 from worker.log_lines import note
 from worker.rank.move import Move
 from worker.rank.rank import Rank
 from worker.training_settings import DataSpec
+from worker.world.gloo_wire import GlooWire
 from worker.world.pace import EmulatedPace, Pace, RealPace
+from worker.world.staged_transport import StagedTransport
+from worker.world.staged_wire import StagedWire
+from worker.world.wire import FormWire
 from worker.world.world import World, rank_sets
 
 if TYPE_CHECKING:
@@ -36,11 +40,14 @@ if TYPE_CHECKING:
 
 
 class GlooServices:
-    """The services of a rank on CPU: gloo groups, DeepSpeed's engine."""
+    """The services of a rank over gloo: on CPU as it is, else through staging memory."""
 
-    def __init__(self, *, emulate: bool, store_key: str) -> None:
-        self.activity = Activity()
+    def __init__(self, *, emulate: bool, store_key: str, device: Device = CPU) -> None:
+        self.activity, self.device = Activity(), device
         self._emulate, self._store_key = emulate, store_key
+        self._form_wire: FormWire = GlooWire.form
+        if device is not CPU:
+            self._form_wire = StagedWire.over(GlooWire.form, device)
 
     def connect_store(
         self, address: str, epoch: int, is_cancelled: Callable[[], bool]
@@ -51,18 +58,29 @@ class GlooServices:
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """See `Services`."""
         waiting = functools.partial(self.activity.wait, may_be_left=True)
-        return GlooTransport.form(store, prefix, rank, size, PATIENCE_S, waiting)
+        gloo = GlooTransport.form(store, prefix, rank, size, PATIENCE_S, waiting)
+        return gloo if self.device is CPU else StagedTransport(gloo, self.device)
 
     def form_world(
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """See `Services`."""
-        return World(store, epoch, rank, plan.gpus, rank_sets(model, plan), self.activity)
+        sets = rank_sets(model, plan)
+        return World(
+            store,
+            epoch,
+            rank,
+            plan.gpus,
+            sets,
+            self.activity,
+            device=self.device,
+            form_wire=self._form_wire,
+        )
 
     def free_bytes(self, move: Move) -> int:
-        """See `Services`; this machine's memory is that of its devices, emulated or not."""
+        """See `Services`; emulated devices share this machine's memory too."""
         here = move.member.node
-        return free_bytes() // sum(member.node == here for member in move.directive.members)
+        return self.device.free_bytes(sum(member.node == here for member in move.directive.members))
 
     def build_engine(self, build: StageBuild) -> Engine:
         """See `Services`."""

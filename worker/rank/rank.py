@@ -252,7 +252,7 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
-        self._state.explain(error, self._spec)
+        self._state.explain(error, self._spec, self._services.device)
         self._trouble = Trouble.of(error)
         if self._told_to_halt is not None and self._trouble.kind == "lost peer":
             self._trouble = Trouble.of(RendezvousFailed(self._told_to_halt))
@@ -268,7 +268,7 @@ class Rank:
 
     def _leave_world(self) -> None:
         if self._world is not None:
-            self._world.cut()
+            self._world.break_()
             self._world.leave()
             self._world = None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
 from worker.contract import TrainingSpec
+from worker.device.device import Device
 from worker.engine.seam import Buffers, Engine, Parts, Progress
 from worker.rank.memory import note_memory
 from worker.rank.preparation import Prepared
@@ -51,11 +52,11 @@ class RankState:
     engine: Engine | None = None
     progress: Progress = field(default_factory=Progress)
 
-    def explain(self, error: BaseException, spec: TrainingSpec | None) -> None:
+    def explain(self, error: BaseException, spec: TrainingSpec | None, device: Device) -> None:
         """Note on an error of the training which stage it was, in case memory has ended."""
         if self.layout is not None and spec is not None:
             seat, epoch = self.layout.seat, self.layout.epoch
-            note_memory(error, spec.model_shape(), seat, spec.precision, epoch)
+            note_memory(error, spec.model_shape(), seat, spec.precision, epoch, device)
 
     @property
     def epoch(self) -> int | None:

@@ -13,6 +13,7 @@ from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from worker.control.activity import Activity
 from worker.control.store_client import StoreClient
+from worker.device.device import Device
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.move import Move
 from worker.world.world import World
@@ -26,9 +27,11 @@ class Services(Protocol):
 
     Attributes:
         activity: of this rank, which all services keep up to date.
+        device: of this rank.
     """
 
     activity: Activity
+    device: Device
 
     def connect_store(
         self, address: str, epoch: int, is_cancelled: Callable[[], bool]

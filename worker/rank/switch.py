@@ -156,7 +156,9 @@ class Switch:
         self._begin("verify")
         move = self.prepared.move
         if move.moves_state and move.directive.training.verify == "Full":
-            mine = piece_digests(move.held[move.transport_rank], held.read)
+            mine = piece_digests(
+                move.held[move.transport_rank], held.read, self.services.device.host
+            )
             mine.update(self._new_digests())
             self.digest = agree(self.prepared.transport, all_pieces(self.model, move.cuts), mine)
         self.lap("verify")
@@ -169,6 +171,7 @@ class Switch:
         return piece_digests(
             self.prepared.move.pieces_after(),
             lambda piece: successor.target.view(find_tensor(self.model, piece.tensor), piece),
+            self.services.device.host,
         )
 
     def _await(self, vote: Vote, is_aborted: Callable[[], bool]) -> Outcome:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -20,6 +21,7 @@ from planner.plans.pieces import Piece, shard
 from planner.plans.ranks import Seat
 from planner.plans.state_rule import PARTS, PartNames, copies, element_bytes
 from worker.control.activity import Activity
+from worker.device.device import CPU, Device
 from worker.engine.seam import DTYPES, Buffers, Parts
 from worker.model.boxes import box_shape, view
 from worker.state.held_state import HeldState
@@ -58,6 +60,7 @@ class TargetShards:
         held: HeldState,
         activity: Activity,
         precision: Precision = "fp32",
+        device: Device = CPU,
     ) -> TargetShards:
         """Adopt what `held` has in the very cut of `seat`, and allocate the rest."""
         shards: dict[str, Parts] = {}
@@ -70,11 +73,11 @@ class TargetShards:
             if parts is not None:
                 adopted.add(name)
             else:
-                parts = tuple(_room(box_shape(tensor, box)) for _ in PARTS)
+                parts = tuple(_room(box_shape(tensor, box), device) for _ in PARTS)
                 allocated += sum(part.nbytes for part in parts)
             shards[name] = parts
             if beside is None:
-                beside = _weight_of(parts, precision), _room(box_shape(tensor, box))
+                beside = _weight_of(parts, precision, device), _room(box_shape(tensor, box), device)
                 stale.add(name)
             weights[name], gradients[name] = beside
             activity.advance()
@@ -96,12 +99,13 @@ class TargetShards:
         fill: Fill,
         activity: Activity,
         precision: Precision = "fp32",
+        device: Device = CPU,
     ) -> TargetShards:
         """The state that a job starts with: every shard as its source fills it."""
-        target = TargetShards.of(model, seat, HeldState(model), activity, precision)
+        target = TargetShards.of(model, seat, HeldState(model), activity, precision, device)
         for tensor in held_tensors(model, seat.layers):
             box = shard(tensor, seat)
-            fill(tensor, box, target.shards[tensor.name])
+            device.load(target.shards[tensor.name], partial(fill, tensor, box))
             activity.advance()
         target.fill()
         return target
@@ -132,11 +136,11 @@ def bytes_to_make(
     return total
 
 
-def _room(shape: list[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def _room(shape: list[int], device: Device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A tensor of zeros, its memory touched."""
-    return torch.empty(shape, dtype=dtype).zero_()
+    return torch.empty(shape, dtype=dtype, device=device.torch_device).zero_()
 
 
-def _weight_of(parts: Parts, precision: Precision) -> torch.Tensor:
+def _weight_of(parts: Parts, precision: Precision, device: Device) -> torch.Tensor:
     """The operand of products: the weight itself, or room for its copy."""
-    return parts[0] if precision == "fp32" else _room([*parts[0].shape], DTYPES[precision])
+    return parts[0] if precision == "fp32" else _room([*parts[0].shape], device, DTYPES[precision])

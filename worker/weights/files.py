@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from worker.device.device import CPU, Device
+
 _DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 Chunks = Callable[[], Iterator[bytes | memoryview]]
 
@@ -92,7 +94,7 @@ def _flush_folder(folder: Path) -> None:
 
 
 def safetensors_chunks(
-    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]
+    tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], device: Device = CPU
 ) -> Iterator[bytes | memoryview]:
     """A safetensors file, tensor by tensor: the library's own writer copies all of them first.
 
@@ -101,7 +103,7 @@ def safetensors_chunks(
     described = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
     yield safetensors_header(described, metadata)
     for tensor in tensors.values():
-        yield bytes_of(tensor)
+        yield bytes_of(device.host(tensor))
 
 
 def safetensors_header(
@@ -123,6 +125,6 @@ def safetensors_header(
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The numbers of a tensor, row by row; no copy if they lie so in memory."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    """The numbers of a host tensor, row by row; no copy if they lie so in memory."""
+    flat = tensor.detach().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data

@@ -21,6 +21,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors, layer_tensors
 from planner.plans.ranks import Pipeline, Seat
 from worker.contract import TrainingSpec
+from worker.device.device import Device
 from worker.weights.files import File, safetensors_chunks
 
 INDEX = "weights.index.json"
@@ -31,10 +32,10 @@ class Ranks(Protocol):
     """Exchange for digests; see `worker.world.world.World`."""
 
     size: int
-    device: torch.device
+    device: Device
 
     def all_reduce_(self, tensor: torch.Tensor, op: Any) -> None:
-        """Reduce a tensor in place over all ranks."""
+        """Reduce a host tensor in place over all ranks."""
 
 
 def own_files(
@@ -56,15 +57,15 @@ def own_files(
         about: further keys of the index; see `described`.
         ranks: of the plan.
     """
-    file = _file(model, seat, weights) if speaks(seat) else None
-    table = torch.zeros(ranks.size, _ROW, dtype=torch.int64, device=ranks.device)
+    file = _file(model, seat, weights, ranks.device) if speaks(seat) else None
+    table = torch.zeros(ranks.size, _ROW, dtype=torch.int64)
     if file is not None:
         assert file.digest is not None  # it was read for it
         table[seat.rank] = torch.tensor([*struct.unpack("<4q", file.digest), file.size])
     ranks.all_reduce_(table, "sum")
     if file is None:
         return None
-    index = dict(about) | _index(model, seat.pipeline, weights, table.cpu())
+    index = dict(about) | _index(model, seat.pipeline, weights, table)
     text = json.dumps(index, indent=1).encode()
     return file, File.of(INDEX, f"{INDEX}.{seat.rank}.part", lambda: iter([text]))
 
@@ -85,11 +86,13 @@ def speaks(seat: Seat) -> bool:
     return not (seat.pipeline.template_index or seat.pipeline.replica)
 
 
-def _file(model: ModelShape, seat: Seat, weights: Mapping[str, torch.Tensor]) -> File:
+def _file(
+    model: ModelShape, seat: Seat, weights: Mapping[str, torch.Tensor], device: Device
+) -> File:
     tensors = held_tensors(model, seat.layers)
     rows = {t.name: "{}:{}".format(*_rows(t, seat.slot, seat.tp)) for t in tensors}
     name = _name(seat.stage, seat.slot)
-    return File.of(name, f"{name}.part", lambda: safetensors_chunks(weights, rows))
+    return File.of(name, f"{name}.part", lambda: safetensors_chunks(weights, rows, device))
 
 
 def _name(stage: int, slot: int) -> str:

@@ -31,7 +31,7 @@ def all_see(folder: Path, rank: int, writes: bool, ranks: Ranks) -> bool:
         writes: whether it will write; rank 0 does.
         ranks: of the plan.
     """
-    table = torch.zeros(ranks.size + 1, dtype=torch.int64, device=ranks.device)
+    table = torch.zeros(ranks.size + 1, dtype=torch.int64)
     number = _make(folder) if rank == 0 else 0
     if writes:
         table[rank] = _identity(folder)
@@ -39,7 +39,7 @@ def all_see(folder: Path, rank: int, writes: bool, ranks: Ranks) -> bool:
     ranks.all_reduce_(table, "sum")
     identities, number = set(table[:-1].tolist()) - {0}, int(table[-1])
     is_missing = writes and not (number and _is_there(_file(folder, number)))
-    missing = torch.tensor([int(is_missing)], device=ranks.device)
+    missing = torch.tensor([int(is_missing)])
     ranks.all_reduce_(missing, "sum")
     if rank == 0 and number:
         with contextlib.suppress(OSError):

@@ -1,30 +1,22 @@
-"""A process group of our own, which torch's registry and DeepSpeed never see.
+"""A group of ranks of an epoch, which torch's registry and DeepSpeed never see.
 
-It forms by what its members write to a store, so a thread forms the groups of the next plan while
-the old plan trains, and nothing that is common to all ranks must be numbered or agreed.
-Source: torchft and examples of torch build such groups; that the constructor waits without the
-interpreter lock was measured.
+Members speak of each other by their ranks in the epoch; a wire below carries what they say.
 """
 
 from __future__ import annotations
 
-import datetime
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Self
 
 import torch
-import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
 from worker.control.activity import Activity
-from worker.control.store_client import PATIENCE_S
+from worker.world.gloo_wire import GlooWire
+from worker.world.wire import FormWire, ReduceOp, Wire, Work
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store, Work
+    from torch._C._distributed_c10d import Store
 
 Ranks = tuple[int, ...]
-ReduceOp = Literal["sum", "min", "max"]
-_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
-_TAG = 0
 
 
 class Group:
@@ -34,27 +26,37 @@ class Group:
         ranks: of the epoch, ascending.
     """
 
-    def __init__(
-        self, store: Store, name: str, ranks: Ranks, rank: int, activity: Activity
-    ) -> None:
-        """Meet the other members at the store, under a name that is never used twice.
-
-        A member that dies closes its connections, and one that falls silent is told of by its
-        heartbeats; so the group itself never stops waiting.
-        """
+    def __init__(self, ranks: Ranks, wire: Wire, activity: Activity) -> None:
         self.ranks, self._activity = ranks, activity
-        patience = datetime.timedelta(seconds=PATIENCE_S)
-        prefix = PrefixStore(name, store)
-        backend = ProcessGroupGloo(prefix, ranks.index(rank), len(ranks), patience)
-        # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
-        self._backend: ProcessGroup | None = cast("ProcessGroup", backend)
-        self.all_reduce_(torch.zeros(1))  # the first message of a connection costs more
+        self._wire: Wire | None = wire
+
+    @classmethod
+    def form(
+        cls,
+        store: Store,
+        name: str,
+        ranks: Ranks,
+        rank: int,
+        activity: Activity,
+        form_wire: FormWire = GlooWire.form,
+    ) -> Self:
+        """Meet the other members at the store, under a name that is never used twice."""
+        wire = form_wire(store, name, ranks.index(rank), len(ranks))
+        group = cls(ranks, wire, activity)
+        if wire.control is not None:  # the first message of a connection costs more
+            cls(ranks, wire.control, activity).all_reduce_(torch.zeros(1))
+        return group
+
+    def control(self, activity: Activity) -> Group | None:
+        """The group of the same ranks for host tensors, if its wire has one; maybe itself."""
+        wire = self._live()
+        if wire.control is None:
+            return None
+        return self if wire.control is wire else Group(self.ranks, wire.control, activity)
 
     def start_all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> Work:
         """Begin to reduce a tensor in place; `finish` waits for it."""
-        options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
-        return self._live().allreduce([tensor], options)
+        return self._live().all_reduce(tensor, op)
 
     def finish(self, work: Work) -> None:
         """Wait for what `start_all_reduce_` has begun."""
@@ -67,13 +69,11 @@ class Group:
 
     def broadcast_(self, tensor: torch.Tensor, source: int) -> None:
         """Fill `tensor` with that of the rank `source`."""
-        options = dist.BroadcastOptions()
-        options.rootRank = self.ranks.index(source)
-        self.finish(self._live().broadcast([tensor], options))
+        self.finish(self._live().broadcast(tensor, self.ranks.index(source)))
 
     def start_send(self, tensor: torch.Tensor, target: int) -> Work:
         """Begin to send to a rank; the tensor is not to be written to until `finish`."""
-        return self._live().send([tensor], self.ranks.index(target), _TAG)
+        return self._live().send(tensor, self.ranks.index(target))
 
     def send(self, tensor: torch.Tensor, target: int) -> None:
         """Send to a rank; returns once it has received."""
@@ -81,14 +81,19 @@ class Group:
 
     def recv(self, tensor: torch.Tensor, source: int) -> None:
         """Receive from a rank into a tensor of the size that it sends."""
-        self.finish(self._live().recv([tensor], self.ranks.index(source), _TAG))
+        self.finish(self._live().recv(tensor, self.ranks.index(source)))
 
-    def release(self) -> ProcessGroup | None:
+    def abort(self) -> None:
+        """End every wait of its members; whoever is in one gets an error."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def release(self) -> object:
         """Give up the group; who drops the answer closes its connections."""
-        backend, self._backend = self._backend, None
-        return backend
+        wire, self._wire = self._wire, None
+        return wire.release() if wire is not None else None
 
-    def _live(self) -> ProcessGroup:
-        if self._backend is None:
+    def _live(self) -> Wire:
+        if self._wire is None:
             raise ConnectionError("the world of this epoch is gone")
-        return self._backend
+        return self._wire

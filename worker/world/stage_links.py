@@ -46,17 +46,19 @@ class StageLinks:
     def send(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Send to a neighbour stage; blocks until the peers receive."""
         peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
+        everyone = self._world.everyone
         with self._waiting():
             for peer in peers:
-                self._world.everyone.send(tensor.contiguous(), peer)
+                everyone.send(tensor.contiguous(), peer)
             self._pass(peers, stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Receive from a neighbour stage into `tensor`."""
         peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
+        everyone = self._world.everyone
         with self._waiting():
             for peer in peers:
-                self._world.everyone.recv(tensor, peer)
+                everyone.recv(tensor, peer)
             self._pass(peers, stage)
 
     def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
@@ -71,13 +73,13 @@ class StageLinks:
         if due is None:
             return
         mine = torch.tensor([due], dtype=torch.float64)
-        group = self._world.everyone
+        group = self._world.control
         for peer in peers:
             theirs = torch.zeros_like(mine)
             sent = group.start_send(mine, peer)
             group.recv(theirs, peer)
             group.finish(sent)
-            due = max(due, theirs.item())
+            due = max(due, float(theirs))
         self._pace.link(stage - self._seat.stage, due)
 
 

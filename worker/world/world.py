@@ -1,9 +1,13 @@
 """The world of one epoch: the groups of ranks that train its plan.
 
 Every epoch forms its own groups under names that are never used twice, and torch's default group
-has one member in every process, for life: no plan ever changes it.  Cutting a world's connections
-is what tells the peers that something is wrong: a rank that gets an error leaves at once, and the
-error cascades to every rank that waits for it.
+has one member in every process, for life: no plan ever changes it.  Breaking a world is what tells
+the peers that something is wrong: a rank that gets an error leaves at once, and the error cascades
+to every rank that waits for it.
+
+There are two planes.  Payload (gradients, activations, partial results) goes through `groups`, on
+tensors of the device.  What decides (slots of the step, digests, tables) is host tensors in one
+group of all ranks over gloo, so that no decision depends on what a device's communicator does.
 """
 
 from __future__ import annotations
@@ -20,8 +24,12 @@ from planner.plans.pieces import holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
-from worker.control.connections import connections, cut
-from worker.world.group import Group, Ranks, ReduceOp
+from worker.device.broken import Broken
+from worker.device.device import CPU, Device
+from worker.world.gloo_wire import GlooWire
+from worker.world.group import Group, Ranks
+from worker.world.sentinel import Sentinel
+from worker.world.wire import FormWire, ReduceOp
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -49,6 +57,9 @@ def join_world_of_one() -> None:
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
 
 
+ABORT_S = 5.0  # for the wires of a broken world to end; one that does not is left behind
+
+
 class World:
     """Membership of one rank in one epoch's world; forming it waits for its peers.
 
@@ -56,10 +67,9 @@ class World:
         rank: of this process.
         size: number of ranks.
         groups: {ranks: group} for every set of `rank_sets` that this rank belongs to.
-        device: where tensors given to `all_reduce_` live.
+        device: of this rank, where the tensors live that `groups` take.
+        broken: the flag of this world.
     """
-
-    device = torch.device("cpu")
 
     def __init__(
         self,
@@ -69,44 +79,89 @@ class World:
         size: int,
         sets: tuple[Ranks, ...],
         activity: Activity,
+        *,
+        device: Device = CPU,
+        form_wire: FormWire = GlooWire.form,
     ) -> None:
         """Form all groups of `sets` that this rank belongs to, in the order given."""
-        self.rank, self.size = rank, size
+        self.rank, self.size, self.device = rank, size, device
         self.groups: dict[Ranks, Group] = {}
+        self.broken = Broken()
+        self._activity = activity
+        self._control: Group | None = None
+        self._sentinel: Sentinel | None = None  # of wires that do not notice a dead peer
         self._store = store  # torch does not keep one that is written in Python
-        before = connections()
         try:
             for index, ranks in enumerate(sets):
                 if rank in ranks:
-                    name = f"epoch{epoch}/group{index}"
-                    self.groups[ranks] = Group(store, name, ranks, rank, activity)
+                    self.groups[ranks] = Group.form(
+                        store, f"epoch{epoch}/group{index}", ranks, rank, activity, form_wire
+                    )
+            self._control = self.everyone.control(activity)
+            if self._control is None:
+                gloo = GlooWire.form(store, f"epoch{epoch}/control", rank, size)
+                self._control = Group(self.everyone.ranks, gloo, activity)
+                self._sentinel = Sentinel(gloo, rank, size, self.break_)
         except BaseException:
             self.leave()
             raise
-        finally:
-            self._connections = connections() - before
 
     @property
     def everyone(self) -> Group:
-        """The group of all ranks; ConnectionError once the world has broken."""
+        """The group of all ranks for payload; ConnectionError once the world has broken."""
         ranks = tuple(range(self.size))
         if ranks not in self.groups:
             raise ConnectionError("the world of this epoch is gone")
         return self.groups[ranks]
 
+    @property
+    def control(self) -> Group:
+        """The group of all ranks for host tensors; ConnectionError once the world has broken."""
+        if self._control is None:
+            raise ConnectionError("the world of this epoch is gone")
+        return self._control
+
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers of a tensor that peers had a part in, in memory of the host.
+
+        Raises:
+            ConnectionError: the world is broken, so the numbers may be garbage.
+        """
+        if tensor.is_cpu:
+            return self.device.host(tensor, self.broken)
+        with self._activity.wait():  # for the peers whose sums the device awaits
+            return self.device.host(tensor, self.broken)
+
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
-        """Reduce a tensor in place over all ranks."""
-        self.everyone.all_reduce_(tensor, op)
+        """Reduce a host tensor in place over all ranks."""
+        self.control.all_reduce_(tensor, op)
+        self.broken.check()
 
     def all_say(self, word: bool) -> bool:
         """Whether all ranks say yes; a collective."""
-        table = torch.tensor([int(not word)], device=self.device)
+        table = torch.tensor([int(not word)])
         self.all_reduce_(table, "sum")
         return not int(table)
 
-    def cut(self) -> None:
-        """Close all connections at once: whoever waits for this rank, or here, gets an error."""
-        cut(self._connections)
+    def break_(self, why: str = "the world of this epoch is gone") -> None:
+        """End this world: whoever waits for this rank, or here, gets an error.
+
+        The flag comes first, so that no number that an ended wait brings is used.  A wire that
+        does not end in time is left behind in its thread.
+        """
+        self.broken.set(why)
+        groups = [*self.groups.values(), *([self._control] if self._control else [])]
+
+        def end() -> None:
+            for group in groups:
+                group.abort()
+
+        ending = threading.Thread(target=end, name="break-world", daemon=True)
+        try:
+            ending.start()
+        except RuntimeError:  # no thread is left, which may be why this world breaks
+            return end()
+        return ending.join(ABORT_S)
 
     def leave(self, wait: bool = False) -> None:
         """Give up all groups.
@@ -114,8 +169,13 @@ class World:
         Freeing a gloo group takes about 12 ms for each of its peers, so unless `wait` a thread
         drops the last reference.
         """
+        if self._sentinel is not None:
+            self.break_()  # it holds the control group as long as it watches
         last = [group.release() for group in self.groups.values()]
         self.groups.clear()
+        if self._control is not None:
+            last.append(self._control.release())
+            self._control = None
         if wait:
             last.clear()
         else:

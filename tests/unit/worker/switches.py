@@ -26,6 +26,7 @@ from tests.unit.worker.changes import (
 )
 from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.engine.seam import Progress
 from worker.model.initial_weights import initial_rows
 from worker.rank.move import plan_move
@@ -59,6 +60,7 @@ class Watched:
 
     def __init__(self, on_phase=lambda name: None):
         self.activity = Activity()
+        self.device = CPU
         self.phases = []
         self._on_phase = on_phase
 

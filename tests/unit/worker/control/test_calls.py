@@ -118,7 +118,7 @@ def claims(rank, store):
     """One of two whose message is cut in the middle: seconds until its call failed."""
     activity, told = Activity(), threading.Event()
     calls, before = Calls(activity), connections()
-    group = Group(store, "first", (0, 1), rank, activity)
+    group = Group.form(store, "first", (0, 1), rank, activity)
     own = connections() - before
     tensor = torch.ones(SIZE)
 
@@ -135,7 +135,7 @@ def claims(rank, store):
         found = time.monotonic() - begin_s
     group.release()
     del group
-    group = Group(store, "second", (0, 1), rank, activity)
+    group = Group.form(store, "second", (0, 1), rank, activity)
     total = torch.tensor([1.0 + rank])
     calls.make(lambda: group.all_reduce_(total), lambda: False)
     return found, total.item()

@@ -60,7 +60,7 @@ def test_to_cut_what_is_gone_is_no_error():
 
 def claims(rank, store):
     """How long two waits in C last once all connections are cut; two ranks."""
-    group = Group(store, "g", (0, 1), rank, Activity())
+    group = Group.form(store, "g", (0, 1), rank, Activity())
     if rank == 1:  # is silent, and learns of the cut by its own connection
         with pytest.raises(RuntimeError):
             group.recv(torch.zeros(1), 0)

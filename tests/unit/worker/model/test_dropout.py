@@ -7,10 +7,9 @@ import hashlib
 import pytest
 import torch
 
+from worker.device.device import CPU
 from worker.model.dropout import dropped, keep_mask
 from worker.model.forward_context import ForwardContext
-
-CPU = torch.device("cpu")
 
 
 def mask(samples, name="1.o", rate=0.3, first=0, count=400, seed=1):

@@ -124,7 +124,7 @@ def test_a_newer_directive_gives_up_what_was_prepared():
     found = prepared(services)
     found.poll()
     found.prepare(MODEL, DIRECTIVE.model_copy(update={"epoch": 3}), held_by(OLD, "a", 0))
-    assert services.world.done == ["cut", "leave"]
+    assert services.world.done == ["broken", "leave"]
     assert found.announced is None
     ended(found._preparation)
 

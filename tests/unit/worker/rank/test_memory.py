@@ -9,6 +9,7 @@ import pytest
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.rank.memory import note_memory, planned_state_bytes
 from worker.state.held_state import HeldState
 from worker.state.shards import TargetShards
@@ -31,7 +32,7 @@ def test_the_plan_counts_what_is_allocated(seat, precision):
 
 def test_the_note_names_stage_planned_and_held_bytes():
     error, seat = MemoryError(), RankMap.of(plan("2x1+1x1")).seats[1]
-    note_memory(error, MODEL, seat, "fp32", 3)
+    note_memory(error, MODEL, seat, "fp32", 3, CPU)
     (note,) = error.__notes__
     planned = f"{planned_state_bytes(MODEL, seat, 'fp32'):,}"
     assert note.startswith("stage 1 of 2 of epoch 3 (TP degree 2)")

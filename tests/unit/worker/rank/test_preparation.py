@@ -21,6 +21,7 @@ from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.control.connections import connections
 from worker.control.store_client import StoreClient
+from worker.device.device import CPU
 from worker.model.initial_weights import initial_rows
 from worker.rank.preparation import Preparation
 from worker.state.held_state import HeldState, find_tensor
@@ -37,8 +38,8 @@ class Formed:
     def __init__(self):
         self.done = []
 
-    def cut(self):
-        self.done.append("cut")
+    def break_(self):
+        self.done.append("broken")
 
     def leave(self):
         self.done.append("leave")
@@ -65,6 +66,7 @@ class InMemory:
 
     def __init__(self, **faults):
         self.activity = Activity()
+        self.device = CPU
         self.meeting = threading.Event()
         self.meeting.set()
         self.asked, self.builds, self.told = [], [], []
@@ -191,7 +193,7 @@ def test_what_is_cancelled_frees_all_of_it_whenever_it_comes(when):
         cancelled = ended(prepare(services))
         cancelled.cancel()
     assert ended(cancelled).result is None
-    assert services.given_up() == (True, {1}, ["cut", "leave"], ["release"])
+    assert services.given_up() == (True, {1}, ["broken", "leave"], ["release"])
     assert cancelled.error is None
 
 

@@ -16,6 +16,7 @@ from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import saver_of
 from worker.control.messages import Save, Suspend
+from worker.device.device import CPU, CpuDevice
 from worker.engine.seam import SAVE, SUSPEND, Evaluation, Progress
 from worker.rank.move import plan_move
 from worker.rank.rank_state import Layout
@@ -68,11 +69,11 @@ class Rank:
         self.directive = directive
         self.follow(epoch)
 
-    def follow(self, epoch):
+    def follow(self, epoch, device=CPU):
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
         member = updated.members[0]
         move = plan_move(MODEL, updated, member.pod, member.slot)
-        self.saves.begin(move, saver_of(MODEL, updated, PLAN, move.seat))
+        self.saves.begin(move, saver_of(MODEL, updated, PLAN, move.seat, device))
         seat = RankMap.of(PLAN).seats[0]
         self.layout = Layout(epoch, seat, shards_of(seat, whole_state()))
 
@@ -162,12 +163,16 @@ def test_a_suspension_whose_store_refuses_is_over_too(tmp_path):
     assert [outcome for _, outcome in rank.ended()] == ["failed"]
 
 
-def test_a_suspension_without_memory_for_a_copy_is_over_at_once(tmp_path, monkeypatch):
-    def no_memory(part):
+class Full(CpuDevice):
+    """A device whose host has no memory left."""
+
+    def snapshot(self, tensor):
         raise MemoryError
 
-    monkeypatch.setattr(saver, "_copied", no_memory)
+
+def test_a_suspension_without_memory_for_a_copy_is_over_at_once(tmp_path):
     rank = Rank(tmp_path)
+    rank.follow(2, Full())
     rank.boundary(5, SUSPEND)
     assert rank.saves.suspended() is False
     assert {outcome for _, outcome in rank.ended()} == {"failed"}

@@ -15,6 +15,7 @@ from planner.model.tensors import model_tensors
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, SPEC, plan, shards_of, whole_state
+from worker.device.device import CPU
 from worker.weights.final_weights import INDEX, described, own_files
 
 STATE = whole_state()
@@ -23,7 +24,7 @@ STATE = whole_state()
 class Sums:
     """The ranks of a plan one after the other: the first round adds up, the second knows."""
 
-    device = torch.device("cpu")
+    device = CPU
 
     def __init__(self, size):
         self.size = size

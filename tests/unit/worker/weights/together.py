@@ -11,13 +11,14 @@ import torch
 from planner.model.shape import ModelShape
 from planner.plans.ranks import Seat
 from worker.contract import TrainingSpec
+from worker.device.device import CPU
 from worker.weights.ending import Ending, ending
 
 
 class Ranks:
     """Ranks in threads that add their tensors up."""
 
-    device = torch.device("cpu")
+    device = CPU
 
     def __init__(self, size: int) -> None:
         self.size = size

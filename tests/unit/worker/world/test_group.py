@@ -16,7 +16,7 @@ RANKS = (1, 4, 6)  # of an epoch of at least seven
 def claims(index, store):
     """What one of three members, ranks 1, 4 and 6 of their epoch, gets of the others."""
     rank, activity = RANKS[index], Activity()
-    group = Group(store, "epoch1/group0", RANKS, rank, activity)
+    group = Group.form(store, "epoch1/group0", RANKS, rank, activity)
     found = {}
     for op in ("sum", "min", "max"):
         tensor = torch.tensor([float(rank)])
@@ -52,7 +52,7 @@ def test_sums_broadcasts_and_messages_among_three_ranks():
 
 def test_who_waits_for_the_others_says_so_and_that_they_came_is_progress():
     activity = Activity()
-    group = Group(HashStore(), "alone", (3,), 3, activity)
+    group = Group.form(HashStore(), "alone", (3,), 3, activity)
     said = []
 
     class Work:
@@ -65,7 +65,7 @@ def test_who_waits_for_the_others_says_so_and_that_they_came_is_progress():
 
 
 def test_a_group_that_was_released_is_an_error_that_says_so():
-    group = Group(HashStore(), "alone", (3,), 3, Activity())
+    group = Group.form(HashStore(), "alone", (3,), 3, Activity())
     assert group.release() is not None
     assert group.release() is None
     calls = (

@@ -148,7 +148,7 @@ def cut_claims(rank, store):
     if rank == 2:
         time.sleep(0.3)
         cut_s = time.monotonic()
-        world.cut()
+        world.break_()
         store.wait(["told0", "told1"])  # it lives on, and so does its store's connection
         with pytest.raises(RuntimeError):
             world.all_reduce_(torch.zeros(1))
@@ -156,7 +156,7 @@ def cut_claims(rank, store):
     with pytest.raises(RuntimeError):
         world.all_reduce_(torch.zeros(1))
     told_s = time.monotonic()
-    world.cut()  # as a rank does at any error: not everyone's wait is for rank 2
+    world.break_()  # as a rank does at any error: not everyone's wait is for rank 2
     store.set(f"told{rank}", "now")
     return told_s
 

@@ -1,0 +1,33 @@
+"""Every `Wire` keeps the contract: gloo, staging memory over gloo, and that which tests record."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contracts.wire_contract import SIZE
+from tests.unit.worker.ranks import run_ranks
+
+
+@pytest.fixture(scope="module", params=["gloo", "staged", "recorded"])
+def found(request):
+    """What each of three ranks saw."""
+    return run_ranks(f"tests.contracts.wire_contract:{request.param}", SIZE)
+
+
+@pytest.mark.slow
+def test_sums_broadcasts_and_messages_reach_every_member(found):
+    for rank, of in enumerate(found):
+        assert (of["sum"], of["min"], of["max"]) == ([3.0, 6.0], [0.0, 1.0], [2.0, 3.0])
+        assert of["broadcast"] == [2.0]
+        assert of.get("message") == ([10.0 + rank] if rank else None)
+        assert of["two under way"] == [[3.0], [30.0]]
+
+
+@pytest.mark.slow
+def test_host_tensors_go_over_the_wire_below_if_there_is_one(found):
+    assert {str(of.get("control")) for of in found} <= {"[3.0]", "None"}
+
+
+@pytest.mark.slow
+def test_who_aborts_ends_every_wait_here_and_at_the_peers(found):
+    assert [of["ended"] for of in found] == [True] * SIZE

@@ -1,0 +1,105 @@
+"""What every `Wire` must do, tried by three ranks in processes of their own."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+
+SIZE = 3
+LIMIT_S = 30.0
+
+
+def kept(rank, store, form, device) -> dict[str, object]:
+    """{clause: what this rank saw of it}."""
+    wire, found = form(store, "first", rank, SIZE), {}
+
+    def there(*numbers):
+        return device.put(torch.tensor([float(number) for number in numbers]))
+
+    def read(tensor):
+        return device.host(tensor).tolist()
+
+    for op in ("sum", "min", "max"):
+        tensor = there(rank, rank + 1)
+        wire.all_reduce(tensor, op).wait()
+        found[op] = read(tensor)
+    tensor = there(rank)
+    wire.broadcast(tensor, 2).wait()
+    found["broadcast"] = read(tensor)
+    if rank == 0:
+        works = [wire.send(there(10 + peer), peer) for peer in (1, 2)]
+        for work in works:
+            work.wait()
+    else:
+        tensor = there(0)
+        wire.recv(tensor, 0).wait()
+        found["message"] = read(tensor)
+    tensors = [there(rank), there(10 * rank)]
+    works = [wire.all_reduce(tensor, "sum") for tensor in tensors]
+    for work in works:
+        work.wait()
+    found["two under way"] = [read(tensor) for tensor in tensors]
+    control = wire.control
+    if control is not None:
+        tensor = torch.tensor([float(rank)])
+        control.all_reduce(tensor, "sum").wait()
+        found["control"] = tensor.tolist()
+    found["ended"] = _ended(wire, store, rank, there(1))
+    wire.abort()  # twice, and after the end
+    wire.release()
+    return found
+
+
+def _ended(wire, store, rank, tensor) -> bool:
+    """Whether a wait for a peer that never comes ends, here or there, once somebody aborts."""
+    if rank == 0:
+        store.wait(["waiting1", "waiting2"])
+        wire.abort()
+        return True
+    done = threading.Event()
+
+    def wait():
+        try:
+            work = wire.all_reduce(tensor, "sum")
+            store.set(f"waiting{rank}", "now")
+            work.wait()
+        except RuntimeError:
+            pass
+        wire.abort()  # as whoever gets an error does
+        done.set()
+
+    wait() if not hasattr(wire, "_aborted") else _aborted_from_beside(wire, wait, done, store)
+    return done.is_set()
+
+
+def _aborted_from_beside(wire, wait, done, store) -> None:
+    """A wire that notices no dead peer is ended by another thread, which hears of it elsewhere."""
+    own = store.clone()  # a wait keeps a client to itself
+    beside = threading.Thread(target=lambda: (own.wait(["waiting1", "waiting2"]), wire.abort()))
+    beside.start()
+    wait()
+    beside.join(LIMIT_S)
+
+
+def gloo(rank, store):
+    from worker.device.device import CPU
+    from worker.world.gloo_wire import GlooWire
+
+    return kept(rank, store, GlooWire.form, CPU)
+
+
+def staged(rank, store):
+    from tests.simulated_device.device import SimulatedDevice
+    from worker.world.gloo_wire import GlooWire
+    from worker.world.staged_wire import StagedWire
+
+    device = SimulatedDevice()
+    return kept(rank, store, StagedWire.over(GlooWire.form, device), device)
+
+
+def recorded(rank, store):
+    from tests.simulated_device.device import SimulatedDevice
+    from tests.simulated_device.recorded_wire import RecordedWire
+
+    return kept(rank, store, RecordedWire.form, SimulatedDevice())

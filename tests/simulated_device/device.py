@@ -1,0 +1,63 @@
+"""`Device` on simulated memory; it passes `tests/contracts/test_device.py`."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+
+from tests.simulated_device.rules import RULES
+from tests.simulated_device.tensors import SIM, numbers_of, pinned
+from worker.device.device import CPU
+
+
+class SimulatedDevice:
+    """One rank's device."""
+
+    torch_device = SIM
+
+    def host(self, tensor, broken=None):
+        with RULES.reading():
+            found = pinned(tuple(tensor.shape), tensor.dtype).copy_(tensor.detach())
+        if broken is not None:
+            broken.check()  # afterwards: it may have broken while this thread waited
+        return found
+
+    def put(self, tensor):
+        return pinned(tuple(tensor.shape), tensor.dtype).copy_(tensor).to(SIM)
+
+    def fill(self, target, source):
+        target.copy_(pinned(tuple(source.shape), source.dtype).copy_(source))
+
+    def load(self, targets, write):
+        staged = tuple(pinned(tuple(one.shape), one.dtype).zero_() for one in targets)
+        write(staged)
+        for target, source in zip(targets, staged, strict=True):
+            target.copy_(source)
+
+    def snapshot(self, tensor):
+        return self.host(tensor)
+
+    def staging(self, shape, dtype):
+        return pinned(shape, dtype)
+
+    def beside(self):
+        return nullcontext()
+
+    def mark(self):
+        return CPU.mark()
+
+    def seconds(self, start, end):
+        return CPU.seconds(start, end)
+
+    def free_bytes(self, ranks):
+        del ranks
+        return CPU.free_bytes(1)
+
+    def held_bytes(self):
+        return CPU.held_bytes()
+
+
+def device_numbers(tensor: torch.Tensor) -> torch.Tensor:
+    """What a tensor of whatever device holds, for a test to compare."""
+    return numbers_of(tensor).detach()

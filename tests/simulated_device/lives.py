@@ -1,0 +1,94 @@
+"""Runs stories in processes of their own, from one that has imported everything once.
+
+python -m tests.simulated_device.lives FOLDER DATA family:way ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RANKS = 2
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "DS_ACCELERATOR": "cpu",
+    "LOCAL_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1",
+    "GLOO_SOCKET_IFNAME": "lo",
+}
+Told = list[tuple[str, Any]]  # in the order in which a rank said it
+
+
+def lives(folder: Path, data: str, stories: Sequence[str], limit_s: float) -> dict[str, list[Told]]:
+    """{"family:way": what each rank said}."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulated_device.lives", str(folder), data, *stories],
+        cwd=ROOT,
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def main(folder: Path, data: str, stories: Sequence[str]) -> None:
+    """Play one story after the other, so that ranks have the cores for themselves."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # where DeepSpeed's log goes
+    from tests.simulated_device import story  # noqa: F401 # once, for all ranks
+    from worker.engine.deepspeed import warm_up
+
+    warm_up()
+    found = {}
+    for name in stories:
+        family, _, way = name.partition(":")
+        own = folder / f"{family}-{way}"
+        own.mkdir()
+        children = [_fork(family, way, rank, own, data) for rank in range(RANKS)]
+        told = [[json.loads(line) for line in os.fdopen(out)] for _, out in children]
+        for pid, _ in children:
+            os.waitpid(pid, 0)
+        if any(not rows or rows[-1][0] != "end" for rows in told):
+            sys.exit(f"a rank of {name} failed")
+        found[name] = told
+    os.write(answer, json.dumps(found).encode())
+
+
+def _fork(family: str, way: Any, rank: int, folder: Path, data: str) -> tuple[int, int]:
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            from torch.distributed import FileStore
+
+            from tests.simulated_device.story import play
+
+            lines = os.fdopen(into, "w")
+
+            def say(what: str, said: Any) -> None:
+                lines.write(json.dumps([what, said]) + "\n")
+                lines.flush()
+
+            play(family, way, rank, FileStore(str(folder / "store"), RANKS), say, data, folder)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(into)
+    return pid, out
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

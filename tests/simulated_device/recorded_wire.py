@@ -1,0 +1,102 @@
+"""A wire with NCCL's manners, over gloo: device tensors alone, and each rank writes down.
+
+NCCL runs what one rank issues on one communicator strictly in that order, on one stream; `wait`
+orders streams and blocks nobody.  Gloo is kinder: it takes any order.  So each rank writes down
+what it issues and awaits, and `law.py` asks two questions of all ranks' rows.
+A dead peer is not noticed: whoever waits for it waits until somebody aborts the wire, and then goes
+on with garbage that looks finite.
+Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Thread Safety".
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from typing import Any
+
+import torch
+
+from tests.simulated_device.law import Row
+from tests.simulated_device.rules import RULES
+from tests.simulated_device.tensors import Simulated, numbers_of
+from worker.world.gloo_wire import GlooWire
+
+LOG: list[list[Any]] = []  # rows of this rank, see `Row`
+TRAINS = [threading.main_thread().name]  # names of threads that may issue
+GARBAGE = 0.25  # looks like a number
+LIMIT_S = 60.0  # for somebody to abort a wire whose peer is dead
+_LOCK = threading.Lock()
+_NUMBERS, _FORMED = itertools.count(), itertools.count()
+
+
+class RecordedWire:
+    """One rank's membership; see `Wire`."""
+
+    control = None
+
+    def __init__(self, gloo: GlooWire, name: str, place: int, size: int) -> None:
+        self._gloo, self._name, self._place, self._size = gloo, name, place, size
+        self._aborted = threading.Event()
+
+    @classmethod
+    def form(cls, store, name, place, size):
+        gloo = GlooWire.form(store, name, place, size)
+        called = torch.tensor([os.getpid() * 1000 + next(_FORMED) if place == 0 else 0])
+        gloo.broadcast(called, 0).wait()  # all members call it as the first one does
+        return cls(gloo, str(int(called)), place, size)
+
+    def all_reduce(self, tensor, op):
+        return self._issue("all_reduce", -1, tensor, lambda t: self._gloo.all_reduce(t, op))
+
+    def broadcast(self, tensor, source):
+        return self._issue("broadcast", -1, tensor, lambda t: self._gloo.broadcast(t, source))
+
+    def send(self, tensor, target):
+        return self._issue("send", target, tensor, lambda t: self._gloo.send(t, target))
+
+    def recv(self, tensor, source):
+        return self._issue("recv", source, tensor, lambda t: self._gloo.recv(t, source))
+
+    def abort(self):
+        self._aborted.set()
+        self._gloo.abort()
+
+    def release(self):
+        return self._gloo.release()
+
+    def _issue(self, what, peer, tensor, begin):
+        if not isinstance(tensor, Simulated):
+            RULES.offend("host tensor on a wire", what)
+        if not tensor.is_contiguous():
+            raise ValueError("Tensors must be contiguous")
+        thread = threading.current_thread().name.replace("Dummy-1", "autograd")
+        if thread not in TRAINS:
+            RULES.offend("another thread issues", f"{what} in {thread}")
+        about = (thread, self._name, what, peer, self._place, self._size)
+        with _LOCK:
+            row = Row("issue", next(_NUMBERS), *about)
+            LOG.append([*row])
+        numbers = numbers_of(tensor)
+        try:
+            work = begin(numbers)
+        except RuntimeError:  # NCCL would queue it, and say nothing
+            work = None
+        return _Work(row, work, numbers, self._aborted)
+
+
+class _Work:
+    def __init__(self, row, work, numbers, aborted) -> None:
+        self._row, self._work, self._numbers, self._aborted = row, work, numbers, aborted
+
+    def wait(self) -> None:
+        with _LOCK:
+            LOG.append([*self._row._replace(kind="wait")])
+        try:
+            if self._work is None:
+                raise RuntimeError
+            self._work.wait()
+        except RuntimeError:
+            assert self._aborted.wait(LIMIT_S), "nobody aborts the wire of a dead peer"
+        if self._aborted.is_set() and self._row.what != "send":
+            self._numbers.fill_(GARBAGE)

@@ -1,0 +1,87 @@
+"""A rank's life on a simulated device, strictly: no offence, and the bits of the processor.
+
+`story.py` tells it.  A device changes where tensors live and how they travel; losses, state,
+checkpoints and final weights stay as they are, bit by bit.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.families import FAMILIES
+from tests.simulated_device.law import disorder, stuck
+from tests.simulated_device.lives import Told, lives
+from tests.unit.worker.data.lines import prepared_lines
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
+LIMIT_S = 600.0  # on a busy machine; a quiet one needs half a minute
+FIRST = ("llama3", "qwen2")  # in fp32; in bf16 with dropout, windows and a tied head
+families = pytest.mark.parametrize(
+    "family",
+    [*FIRST, *(pytest.param(f, marks=pytest.mark.system) for f in FAMILIES if f not in FIRST)],
+)
+EQUAL = ("digest", "evaluation", "loss", "norm", "bits", "save", "files", "saved", "lost")
+STAGED = "gpt2"  # dropout, biases and positions
+WAITS = 1  # of the host in a step
+COPIES = 4  # to the device for each micro-batch: tokens, labels, their weight, positions
+DROPOUTS = {"gpt2": 13, "qwen2": 4}  # places of the model that drop, each a copy of its keys
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """What each rank said in the story of a family; those of one group are played together."""
+    data = prepared_lines(tmp_path_factory.mktemp("lines"))
+    found: dict[str, list[Told]] = {}
+
+    def of(family: str, way: str) -> list[Told]:
+        if f"{family}:{way}" not in found:
+            group = FIRST if family in FIRST else [one for one in FAMILIES if one not in FIRST]
+            stories = [f"{one}:{of}" for one in group for of in ("cpu", "recorded")]
+            stories = [f"{family}:cpu", f"{family}:staged"] if way == "staged" else stories
+            found.update(lives(tmp_path_factory.mktemp("lives"), data, stories, LIMIT_S))
+        return found[f"{family}:{way}"]
+
+    return of
+
+
+def said(rows: Told, *kinds: str):
+    return [(kind, value) for kind, value in rows if kind in kinds]
+
+
+@families
+def test_losses_state_and_files_have_the_bits_of_the_processor(family, told):
+    for on_cpu, on_device in zip(told(family, "cpu"), told(family, "recorded"), strict=True):
+        assert said(on_device, *EQUAL) == said(on_cpu, *EQUAL)
+        assert len(said(on_cpu, "loss")) >= 5
+
+
+@families
+def test_who_goes_on_alone_has_noticed_the_loss_and_trained_nothing_of_the_step(family, told):
+    survivor, victim = told(family, "recorded")
+    assert said(survivor, "lost") == [("lost", [5, None, True])]
+    assert len(said(survivor, "loss")) == len(said(victim, "loss")) + 2
+    assert len(said(survivor, "files")) == 1
+
+
+@families
+def test_nccl_would_run_all_operations_in_one_order_from_one_thread(family, told):
+    logs = [value for rows in told(family, "recorded") for _, value in said(rows, "log")]
+    assert len(logs) == 2
+    assert min(map(len, logs)) > 100
+    assert stuck(logs) == []
+    assert disorder(logs) == []
+
+
+@families
+def test_the_host_waits_once_a_step_and_copies_no_more_than_the_input(family, told):
+    for rows in told(family, "recorded"):
+        budgets = [value for _, value in said(rows, "budget")]
+        assert {waits for waits, _ in budgets} == {WAITS}
+        most = max(copies for _, copies in budgets)
+        assert most <= 4 * (COPIES + DROPOUTS.get(family, 0)) + 1  # and the frequencies, once
+
+
+def test_through_staging_memory_the_bits_are_those_of_the_processor_too(told):
+    staged = told(STAGED, "staged")
+    for on_cpu, on_device in zip(told(STAGED, "cpu"), staged, strict=True):
+        assert said(on_device, *EQUAL) == said(on_cpu, *EQUAL)

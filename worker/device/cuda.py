@@ -1,0 +1,107 @@
+"""An NVIDIA GPU as the device of a rank.  Nothing here has run on a GPU yet.
+
+A rank sees one GPU, so it is always `cuda:0` of its process.  The host reads through pinned memory:
+it asks an event in turns, so that a device that never answers ends the wait at its deadline.
+Source: CUDA's programming guide on events and pinned memory; `torch.cuda`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+from worker.device.broken import Broken
+from worker.device.device import Parts
+from worker.device.errors import DeviceSilent
+
+LOOK_S = 20e-6  # between two looks at an event; a copy to the host takes about as long
+BREAK_S = 5.0  # for the device to end what it waits for once its world is broken
+
+
+class CudaDevice:
+    """The GPU of this process."""
+
+    def __init__(self, index: int = 0) -> None:
+        """Make the GPU this process's own; the first CUDA call of its life."""
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        free, total = torch.cuda.mem_get_info(self.torch_device)
+        self._context_bytes = total - free  # what CUDA holds before the first tensor
+        self._side = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call] # torch's
+
+    def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
+        """See `Device`.
+
+        Raises:
+            DeviceSilent: the world is broken, and the device does not come to an end.
+        """
+        found = self.staging(tuple(tensor.shape), tensor.dtype)
+        found.copy_(tensor.detach(), non_blocking=True)
+        reached = torch.cuda.Event()  # type: ignore[no-untyped-call] # torch's
+        reached.record()
+        broken_s: float | None = None
+        while not reached.query():  # type: ignore[no-untyped-call] # torch's
+            if broken is not None and broken.is_set:
+                broken_s = broken_s or time.monotonic()
+                if time.monotonic() - broken_s > BREAK_S:
+                    raise DeviceSilent(BREAK_S)
+            time.sleep(LOOK_S)
+        if broken is not None:
+            broken.check()
+        return found
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Through pinned memory, which torch frees once the copy is done."""
+        staged = self.staging(tuple(tensor.shape), tensor.dtype).copy_(tensor)
+        return staged.to(self.torch_device, non_blocking=True)
+
+    def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Through pinned memory as well."""
+        staged = self.staging(tuple(source.shape), source.dtype).copy_(source)
+        target.copy_(staged, non_blocking=True)
+
+    def load(self, targets: Parts, write: Callable[[Parts], None]) -> None:
+        """Pinned memory is written, then copied."""
+        staged = tuple(self.staging(tuple(one.shape), one.dtype).zero_() for one in targets)
+        write(staged)
+        for target, source in zip(targets, staged, strict=True):
+            target.copy_(source, non_blocking=True)
+
+    def snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
+        """By `host`, whose memory is a new one each time."""
+        return self.host(tensor)
+
+    def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Pinned memory of torch's cache."""
+        return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """On the side stream; the default stream waits for it from then on."""
+        with torch.cuda.device(self.torch_device), torch.cuda.stream(self._side):
+            yield
+            self._side.synchronize()
+
+    def mark(self) -> torch.cuda.Event:
+        """An event in the current stream."""
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call] # torch's
+        event.record()
+        return event
+
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        """By the device's own clock."""
+        return float(start.elapsed_time(end)) / 1000
+
+    def free_bytes(self, ranks: int) -> int:
+        """Free memory of the GPU, and torch's own cache; no other rank has a part in it."""
+        del ranks
+        free, _ = torch.cuda.mem_get_info(self.torch_device)
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return free + cached
+
+    def held_bytes(self) -> int:
+        """The most that torch has reserved, and CUDA's context."""
+        return self._context_bytes + torch.cuda.max_memory_reserved(self.torch_device)

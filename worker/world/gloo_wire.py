@@ -1,0 +1,98 @@
+"""A wire over gloo, for host tensors: the control plane, and the payload of ranks on processors.
+
+It forms by what its members write to a store, so a thread forms the wires of the next plan while
+the old plan trains, and nothing that is common to all ranks must be numbered or agreed.
+Source: torchft and examples of torch build such groups; that the constructor waits without the
+interpreter lock was measured.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import TYPE_CHECKING, Self, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
+
+from worker.control.connections import connections, cut
+from worker.control.store_client import PATIENCE_S
+from worker.world.wire import ReduceOp, Work
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+_TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
+
+
+class GlooWire:
+    """One rank's membership; see `Wire`."""
+
+    def __init__(self, group: ProcessGroupGloo, own: frozenset[int]) -> None:
+        """`own` are the connections of the group, which `abort` cuts."""
+        # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
+        self._group: ProcessGroup | None = cast("ProcessGroup", group)
+        self._connections = own
+
+    @classmethod
+    def form(cls, store: Store, name: str, place: int, size: int) -> Self:
+        """Meet the other members at the store.
+
+        A member that dies closes its connections, and one that falls silent is told of by its
+        heartbeats; so the wire itself never stops waiting.
+        """
+        before = connections()
+        patience = datetime.timedelta(seconds=PATIENCE_S)
+        group = ProcessGroupGloo(PrefixStore(name, store), place, size, patience)
+        return cls(group, connections() - before)
+
+    @property
+    def control(self) -> Self:
+        """It takes host tensors itself."""
+        return self
+
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Work:
+        """See `Wire`."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]
+        return self._live(tensor).allreduce([tensor], options)
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
+        """See `Wire`."""
+        options = dist.BroadcastOptions()
+        options.rootRank = source
+        return self._live(tensor).broadcast([tensor], options)
+
+    def send(self, tensor: torch.Tensor, target: int) -> Work:
+        """See `Wire`."""
+        return self._live(tensor).send([tensor], target, _TAG)
+
+    def recv(self, tensor: torch.Tensor, source: int) -> Work:
+        """See `Wire`."""
+        return self._live(tensor).recv([tensor], source, _TAG)
+
+    def watch(self, member: int) -> None:
+        """Wait for as long as a member lives: for a message that it never sends.
+
+        Raises:
+            RuntimeError: it is gone, or this wire has ended.
+        """
+        nothing = torch.zeros(1)
+        self._live(nothing).recv([nothing], member, _NEVER).wait()
+
+    def abort(self) -> None:
+        """Cut the connections: gloo then fails whoever waits for them."""
+        cut(self._connections)
+
+    def release(self) -> ProcessGroup | None:
+        """Give up the group; who drops the answer closes its connections."""
+        group, self._group = self._group, None
+        return group
+
+    def _live(self, tensor: torch.Tensor) -> ProcessGroup:
+        if self._group is None:
+            raise ConnectionError("the world of this epoch is gone")
+        if not tensor.is_cpu:  # gloo would hand a pointer of the device to a socket
+            raise ValueError(f"a gloo wire takes host tensors, this one is on {tensor.device}")
+        return self._group

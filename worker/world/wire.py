@@ -1,0 +1,63 @@
+"""The seam to a wire: how the tensors of the ranks of one set travel.
+
+Every implementation passes `tests/contracts/test_wire.py`.  A wire carries payload: gradients,
+activations, partial results.  What decides (slots of a step, votes, digests) is host tensors on the
+control plane, which is gloo whatever the wire is.
+Invariants: operations of one rank on one wire are done in the order in which they were issued; one
+thread issues, the one that trains.  After `abort` every wait ends, here and at the peers, and what
+it brought may be garbage.
+Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Thread Safety".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import torch
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+ReduceOp = Literal["sum", "min", "max"]
+
+
+class Work(Protocol):
+    """An operation under way."""
+
+    def wait(self) -> object:
+        """Return when the tensor may be used: on a device, by what is issued afterwards.
+
+        Raises:
+            RuntimeError: a peer is gone.
+        """
+
+
+class Wire(Protocol):
+    """One rank's membership in a set of ranks; peers are counted by their place in the set."""
+
+    @property
+    def control(self) -> Wire | None:
+        """The wire of the same ranks for host tensors; None: it has none, form one beside it."""
+
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Work:
+        """Begin to reduce a contiguous tensor in place over all members."""
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
+        """Begin to fill a contiguous tensor with that of a member."""
+
+    def send(self, tensor: torch.Tensor, target: int) -> Work:
+        """Begin to send a contiguous tensor, which is not written to before the wait."""
+
+    def recv(self, tensor: torch.Tensor, source: int) -> Work:
+        """Begin to receive into a contiguous tensor of exactly the size that is sent."""
+
+    def abort(self) -> None:
+        """End every wait, here and at the peers, from whatever thread; may be called twice."""
+
+    def release(self) -> object:
+        """Give the wire up; who drops the answer frees it."""
+
+
+# (store, a name that is never used twice, place in the set, size of the set)
+FormWire = Callable[["Store", str, int, int], Wire]
