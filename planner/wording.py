@@ -26,6 +26,8 @@ _DEMANDS = {
     "mapping_type": "it must be a mapping",
     "model_attributes_type": "it must be a mapping",
     "model_type": "it must be a mapping",
+    "string_too_long": "it must have {max_length} characters or fewer",
+    "string_too_short": "it must have {min_length} characters or more",
     "string_type": "it must be a text",
     "too_long": "it must have at most {max_length} entries",
     "too_short": "it must have at least {min_length} entries",
@@ -47,7 +49,7 @@ def code_of(error: Mapping[str, Any]) -> str:
     kind = error["type"]
     if kind in ("missing", "extra_forbidden", "literal_error"):
         return "Missing" if kind == "missing" else "Unknown"
-    if kind.startswith(("greater", "less", "finite", "too_")):
+    if kind.startswith(("greater", "less", "finite", "too_", "string_too_")):
         return "OutOfRange"
     if kind == "value_error" and isinstance(error["input"], Mapping):
         return "Contradiction"  # of fields that are right alone

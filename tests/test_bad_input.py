@@ -25,22 +25,26 @@ from worker.weights.run_record import RECORD, RunRecord
 pytestmark = pytest.mark.slow
 HEDDLE = Path(sys.executable).with_name("heddle")
 PLAN = ("plan", "--composition", "demo-fast=2x2", "--batch", "8", "--budget-evaluations", "50")
-WORDS = 50  # of a sentence, with its paths
+WORDS = 30  # of a sentence
 
 
-def heddle(*arguments):
+def heddle(*arguments, **environment):
     return subprocess.run(
-        [HEDDLE, *map(str, arguments)], capture_output=True, text=True, check=False
+        [HEDDLE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
     )
 
 
-def refused(*arguments):
+def refused(*arguments, **environment):
     """The one sentence of a command that ends with 2."""
-    done = heddle(*arguments)
+    done = heddle(*arguments, **environment)
     said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert (done.returncode, len(said)) == (2, 1), done.stderr
     assert "Traceback" not in done.stderr
-    assert len(said[0].split()) <= WORDS
+    assert len(said[0].removeprefix("Error: ").split()) <= WORDS, said[0]
     return said[0]
 
 
@@ -56,12 +60,13 @@ def plan(tmp_path_factory):
 def job(tmp_path):
     """Writes a job file."""
 
-    def write(model="tiny-llama", batch=8):
+    def write(model="tiny-llama", batch=8, **spec):
         body = heddle_job(
             "bad",
             model={"name": model},
             training={"globalBatch": batch, "sequenceLength": 128},
             output={"path": str(tmp_path / "out")},
+            **spec,
         )
         path = tmp_path / "job.yaml"
         path.write_text(yaml.safe_dump(body))
@@ -130,3 +135,53 @@ def test_checkpoints_that_are_not_there_or_damaged(tmp_path):
     assert file.name in refused("checkpoint", "export", folder, tmp_path / "out")
     (folder / attempt.manifest).write_bytes(b"{}")
     assert str(attempt) in refused("checkpoint", "verify", folder)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"suspend": True}, ("suspend", "spec.checkpoint", "give a path")),
+        ({"checkpoint": {}}, ("spec.checkpoint.path", "required")),
+        ({"checkpoint": {"path": ""}}, ("spec.checkpoint.path", "1 characters or more")),
+        ({"checkpoint": {"path": "gs://b/x"}}, ("spec.checkpoint.path", "gs://", "s3://")),
+        ({"checkpoint": {"path": "s3://"}}, ("spec.checkpoint.path", "3 to 63")),
+        ({"checkpoint": {"path": "s3://B!/x"}}, ("spec.checkpoint.path", "3 to 63")),
+        ({"checkpoint": {"path": "/proc/none"}}, ("spec.checkpoint.path", "/proc/none")),
+        ({"checkpoint": {"path": "/x", "interval": {}}}, ("interval", "steps and seconds")),
+    ],
+    ids=str,
+)
+def test_checkpoints_of_a_job(job, spec, words):
+    said = refused("train", "--check", job(**spec))
+    assert all(word in said for word in words), said
+
+
+def test_verbs_of_checkpoints(tmp_path):
+    folder, attempt = tmp_path / "checkpoints", Attempt(1, 10)
+    save(FolderVault(folder), attempt, tiled("1x3"), state(MOE, 10), of_a_job(MOE, 10))
+    assert "--step and --all-but" in refused("checkpoint", "rm", folder)
+    assert "--yes" in refused("checkpoint", "rm", folder, "--step", "10")
+    assert "step 10" in refused("checkpoint", "rm", folder, "--step", "11")
+    assert "step 10" in refused("checkpoint", "verify", folder, "--step", "11")
+    file = tmp_path / "file"
+    file.touch()
+    assert str(file) in refused("checkpoint", "export", folder, file)
+    assert str(folder) in refused("checkpoint", "export", folder, folder / "model")
+    mixed = ("--format", "dcp", "--dtype", "fp32")
+    assert "--dtype" in refused("checkpoint", "export", folder, tmp_path / "out", *mixed)
+    assert "KUBECONFIG" in refused("checkpoint", "now", "bad", KUBECONFIG=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("path", "environment", "words"),
+    [
+        ("s3://", {}, "s3://BUCKET/PREFIX"),
+        ("s3://Bad_Bucket/x", {}, "3 to 63"),
+        ("s3://bucket/../x", {}, "plain words"),
+        ("s3://bucket/x", {}, "AWS_ACCESS_KEY_ID"),
+        ("s3://bucket/x", {"AWS_ENDPOINT_URL": "nonsense"}, "http://HOST:PORT"),
+    ],
+)
+def test_a_path_in_s3(path, environment, words):
+    nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_ENDPOINT_URL": ""}
+    assert words in refused("checkpoint", "ls", path, **{**nobody, **environment})

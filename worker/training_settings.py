@@ -5,6 +5,7 @@ Part of the contract of worker and operator; both read it from plain data.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -31,6 +32,7 @@ from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
 TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 PARQUET_SUFFIXES = (".parquet",)
+BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")  # of S3, as its service names them
 IGNORED = -100  # a label that is not to be learnt: torch's own number for it
 
 

@@ -25,6 +25,7 @@ from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
 from planner.wording import reason_of
+from worker.checkpoint.open_vault import folder_of
 from worker.data.corpus import check_pairs
 from worker.data.making.tokenizing import tokenization, why_unfit
 from worker.log_lines import Format
@@ -142,6 +143,7 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
             *_data(job),
             *_weights(job),
             *_output(output, job),
+            *_checkpoints(job),
             *_limits(job, nodes, script, options.plan),
         ]
     plan = _given(options.plan, job, nodes, machine, wrong)
@@ -332,15 +334,27 @@ def _output(folder: Path, job: HeddleJob) -> list[str]:
             f"the output folder {folder} is that of the model, whose weights it would replace; "
             "name another one with --output-path"
         ]
+    why = _why_unwritable(folder)
+    if why is None:
+        return []
+    return [f"the output folder {folder} {why}; name another one with --output-path"]
+
+
+def _checkpoints(job: HeddleJob) -> list[str]:
+    """Whether checkpoints can be written where the job names a folder for them."""
+    folder = folder_of(job.spec.checkpoint.path) if job.spec.checkpoint else None
+    why = None if folder is None else _why_unwritable(folder)
+    return [] if why is None else [f"spec.checkpoint.path {folder} {why}; name another folder"]
+
+
+def _why_unwritable(folder: Path) -> str | None:
+    """The clause that says why nothing can be written there; None: it can."""
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     try:
         with tempfile.TemporaryDirectory(prefix=".heddle-", dir=existing):
-            return []
+            return None
     except OSError as error:
-        return [
-            f"the output folder {folder} cannot be written, nothing can be made "
-            f"in {existing} ({reason_of(error)}); name another one with --output-path"
-        ]
+        return f"cannot be written, nothing can be made in {existing} ({reason_of(error)})"
 
 
 def _limits(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from worker.training_settings import Count, Positive, Section
+from worker.training_settings import BUCKET, Count, Positive, Section
 
 SCHEMES = ("file", "s3")  # beside plain folders
 
@@ -38,10 +38,15 @@ class Keep(Section):
 
 
 def _is_known(path: str) -> str:
-    scheme, is_url, _ = path.partition("://")
+    scheme, is_url, rest = path.partition("://")
     if is_url and scheme not in SCHEMES:
         raise ValueError(
             f"checkpoints cannot be kept at {scheme}://; give a folder or s3://BUCKET/PREFIX"
+        )
+    if scheme == "s3" and is_url and not BUCKET.fullmatch(rest.partition("/")[0]):
+        raise ValueError(
+            "it must be s3://BUCKET/PREFIX, with a bucket of 3 to 63 lower letters, digits, dots "
+            "and dashes"
         )
     return path
 

@@ -27,6 +27,7 @@ from botocore.parsers import ResponseParserError
 from botocore.session import Session
 
 from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, parts_of, whole
+from worker.training_settings import BUCKET
 
 PART_BYTES = 16 << 20  # in memory at once; S3 takes parts of 5 MiB to 5 GiB
 MAX_PARTS = 10_000  # of one upload, by S3's limits
@@ -34,7 +35,6 @@ CONFLICTS = 6  # tries of a creation that the store finds in conflict with anoth
 CONFLICT_S = 0.05  # before the second of them, then doubled
 REGION = "us-east-1"  # of the signature, where no region is given; other stores take any
 MARK = ".created-once"  # an object that no listing shows
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CODE = re.compile(r"[A-Za-z0-9]{1,48}")
 _EXISTS, _CONFLICT, _NO_SUCH_RANGE, _PARTIAL = 412, 409, 416, 206
 _NOT_TAKEN = {
@@ -322,7 +322,7 @@ class S3Vault:
 
 
 def _check_place(bucket: str, prefix: str) -> None:  # what it is may be secret
-    if not _BUCKET.fullmatch(bucket) or (prefix and not NAME.fullmatch(prefix)):
+    if not BUCKET.fullmatch(bucket) or (prefix and not NAME.fullmatch(prefix)):
         raise VaultFailed(
             "a path in S3 has another form than s3://BUCKET/PREFIX; give a bucket of 3 to 63 "
             "lower letters, digits, dots and dashes, and a prefix of plain words",

@@ -77,8 +77,7 @@ def use_of(
     if record is not None and record.host != host and not record.has_ended:
         return Use(
             f"the output folder {folder} is used by process {record.pid} of host {record.host}, "
-            f"which this machine does not see; {ANOTHER}, or remove {folder / RECORD} if that "
-            "process is dead"
+            f"unseen from here; {ANOTHER}, or remove {folder / RECORD} if it is dead"
         )
     kept = record.kept if record is not None else tuple(_names(folder, ALL))
     models = [name for name in _names(folder, MODEL) if name not in kept]
