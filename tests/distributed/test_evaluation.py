@@ -12,6 +12,9 @@ import torch
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
+from worker.checkpoint.attempts import complete
+from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.manifest import Manifest
 from worker.contract import Report, TrainingSpec
 from worker.data.dataset import Dataset
 from worker.data.held_out import SEED
@@ -47,6 +50,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpec:
             "warmup_steps": 0,
             "evaluate_every": EVERY,
             "evaluate_samples": SAMPLES,
+            "checkpoint": {"path": str(folder / "saves"), "keep_last": 1, "keep_best": True},
         }
     )
 
@@ -106,6 +110,28 @@ def test_masked_training_and_held_out_losses_are_exact(spec: TrainingSpec, repor
     assert sorted(told) == [0, *range(EVERY, STEPS + 1, EVERY)]
     assert max(abs(told[step] - loss) for step, loss in evaluated.items()) <= TOLERANCE
     assert {record.samples for record in report.evaluations} == {SAMPLES}
+
+
+def test_what_is_saved_is_the_best_and_has_the_loss_that_was_told(
+    spec: TrainingSpec, report: Report
+) -> None:
+    assert spec.checkpoint is not None
+    vault = FolderVault(Path(spec.checkpoint.path))
+    told = {record.step: record.loss for record in report.evaluations}
+    saves = sorted(
+        (save for save in report.saves if (save.rank, save.outcome) == (0, "saved")),
+        key=lambda save: save.step,
+    )
+    assert saves[0].step == EVERY  # a later one may be late
+    losses = [save.held_out_loss for save in saves]
+    assert losses == [told[save.step] for save in saves]
+    assert losses == sorted(losses, reverse=True)
+    best = saves[-1].best
+    assert best is not None
+    assert best.held_out_loss == min(losses)
+    (newest,) = complete(vault.names())
+    assert newest == (best.epoch, best.step) == (saves[-1].epoch, saves[-1].step)
+    assert Manifest.from_bytes(vault.read(newest.manifest)).held_out_loss == losses[-1]
 
 
 def test_both_plans_trained_and_evaluated(report: Report) -> None:

@@ -75,7 +75,7 @@ class Saver:
         self._open = functools.cache(open_)
         self._model, self._epoch = model, epoch
         self._rank, self._ranks = rank, ranks
-        self._keep_last, self._keep_best = keep_last, keep_best
+        self._keep_last, self.keeps_best = keep_last, keep_best
         self._losses: dict[Attempt, float | None] = {}
         self._best: BestCheckpoint | None = None
         self._pieces = tuple(pieces)
@@ -222,7 +222,7 @@ class Saver:
     def _remove_outdated(self, vault: Vault) -> None:
         """Remove what need not stay."""
         names, losses = vault.names(), None
-        if self._keep_best:
+        if self.keeps_best:
             known = self._losses
             losses = self._losses = {
                 attempt: known[attempt] if attempt in known else _loss_of(vault, attempt)

@@ -189,7 +189,7 @@ class Rank:
         start_s, progress, world = time.monotonic(), engine.progress, self._world
         assert world is not None
         try:
-            found, is_best = self._call(lambda: self._saves.evaluate(engine, spec, world))
+            found, is_best = self._call(lambda: self._saves.evaluate(engine, world))
         except Exception as error:  # as in a step
             self._halt(error)
             return False

@@ -81,14 +81,14 @@ class Saves:
             if not self._waits_for_evaluation:
                 self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
 
-    def evaluate(self, engine: Engine, spec: TrainingSpec, world: World) -> tuple[Evaluation, bool]:
+    def evaluate(self, engine: Engine, world: World) -> tuple[Evaluation, bool]:
         """Evaluate the model; also whether to save it as the best: a collective.
 
         That is so if no rank knows a checkpoint with so low a loss.  The model of step 0 is never
         saved, as the job starts from it.
         """
         found = engine.evaluate()
-        if self._saver is None or spec.checkpoint is None or not spec.checkpoint.keep_best:
+        if self._saver is None or not self._saver.keeps_best:  # as its epoch says on all ranks
             return found, False
         is_best = all(saver.may_be_best(found.loss) for saver in self._savers)
         return found, world.all_say(is_best and engine.progress.step > 0)

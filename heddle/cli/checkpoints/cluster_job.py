@@ -166,7 +166,7 @@ async def _followed(
     """Show the log of a Job's pod until it ends; the exit code."""
     pod = await _started(api, namespace, name, say)
     path = joined("/api/v1/namespaces", namespace, "pods", pod["metadata"]["name"])
-    shown = 0
+    shown, said = 0, ""
     while True:
         code = _exit_code(pod)  # before the log is read, so that all of it is shown
         with contextlib.suppress(ApiRefused):  # silence, or a log that is not there yet
@@ -188,7 +188,9 @@ async def _followed(
                     f"the pod of Job {namespace}/{name} was deleted before its end; try again",
                     code="Failed",
                 ) from None
-            say(f"{error}; the Job goes on")
+            if str(error) != said:
+                said = str(error)
+                say(f"{error}; the Job goes on")
 
 
 async def _started(api: KubeApi, namespace: str, name: str, say: Callable[[str], None]) -> Json:

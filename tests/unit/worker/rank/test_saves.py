@@ -83,9 +83,8 @@ class Rank:
 
     def evaluated(self, loss, others_say=True):
         """An evaluation at the boundary that was reached last; whether it is saved as the best."""
-        found, is_best = self.saves.evaluate(
-            _Evaluates(self.progress, loss), self.spec, _Says(others_say)
-        )
+        engine, world = _Evaluates(self.progress, loss), _Says(others_say)
+        found, is_best = self.saves.evaluate(engine, world)
         self.saves.evaluated(self.spec, self.progress, self.layout, found.loss, is_best)
         return is_best
 
@@ -235,6 +234,17 @@ def test_an_evaluation_with_the_lowest_loss_is_saved_if_all_ranks_say_so(tmp_pat
         assert rank.ended() == ([(step, "saved")] if is_best else [])
     assert complete(rank.vault.names()) == (Attempt(1, 4),)
     assert manifest_of(rank, 1, 4).held_out_loss == 1.5
+
+
+def test_an_edit_of_the_job_changes_nothing_in_the_middle_of_an_epoch(tmp_path):
+    rank = Rank(tmp_path, every_steps=100, evaluate_every=1)
+    edited = rank.spec.checkpoint.model_copy(update={"keep_best": True})
+    rank.spec = rank.spec.model_copy(update={"checkpoint": edited})  # other ranks know it later
+    rank.boundary(1)
+    assert not rank.evaluated(1.0)
+    rank.follow(2)
+    rank.boundary(2)
+    assert rank.evaluated(0.5)
 
 
 def test_a_due_save_whose_loss_is_not_finite_has_none(tmp_path):
