@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a path as planRef": ({"planRef": "a/b"}, "spec.planRef is the name of a ConfigMap"),
     "a negative time to live": ({"ttlSecondsAfterFinished": -1}, "ttlSecondsAfterFinished"),
     "suspension without a path": ({"suspend": True}, "spec.suspend needs spec.checkpoint"),
-    "checkpoints, later": ({"checkpoint": {"path": "/saves"}}, "spec.checkpoint.path cannot be"),
+    "checkpoints, later": ({"checkpoint": {"path": "/saves"}}, "spec.checkpoint cannot be added"),
     "another answer to NaN": ({"training": {"onNonFinite": "Skip"}}, "spec.training cannot be"),
 }
 TAKEN: dict[str, dict[str, Any]] = {
@@ -93,7 +93,7 @@ def test_how_the_job_follows_its_cluster_may_be_changed_while_it_runs(control_pl
 
 
 SAVING_REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "another path": ({"path": "/other"}, "spec.checkpoint.path cannot be changed"),
+    "another path": ({"path": "/other"}, "spec.checkpoint cannot be added"),
     "two intervals": ({"interval": {"steps": 5, "seconds": 5}}, "exactly one of steps and seconds"),
     "no interval in it": ({"interval": {"steps": None}}, "exactly one of steps and seconds"),
     "none kept": ({"keep": {"last": 0}}, "keep.last"),
