@@ -7,8 +7,10 @@ one plain process.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -71,6 +73,16 @@ class Disk:
         finally:
             filler.unlink()
 
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """Nothing can be written."""
+        remount = ("mount", "-o")
+        subprocess.run([*remount, "remount,ro", self.folder], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run([*remount, f"remount,rw,{DISK}", self.folder], check=True)
+
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
@@ -114,15 +126,31 @@ def test_a_job_survives_the_loss_of_all_its_nodes_and_goes_on_elsewhere_after_a_
     job = Job.apply(cluster, body(disk))
     with Listener(job) as heard:
         job.wait_until_on("n1", "n2", gpus=4)
+        it_trains_on_while_the_disk_is_read_only(job, heard, disk)
         all_nodes_are_lost(cluster, job, heard, disk, ("n1", "n2"), "n3")
         all_nodes_are_lost(cluster, job, heard, disk, ("n3",), "n4")
         # As a cloud's controller does, once the machines are gone.
         cluster.kubectl("delete", "nodes", "n1", "n2", "n3")
         suspended_s = a_suspension_waits_for_a_full_disk(cluster, job, heard, disk)
         it_holds_nothing_and_says_so(cluster, job, disk, suspended_s)
+        its_checkpoint_is_worked_on_by_a_job(cluster, job, disk)
         the_chart_is_upgraded(chart, job)
         it_goes_on_by_other_gpus(cluster, job, heard, disk)
         heard.assert_exact(reference)
+
+
+def it_trains_on_while_the_disk_is_read_only(job: Job, heard: Listener, disk: Disk) -> None:
+    """No save succeeds, which is said, and steps go on; then saves succeed again."""
+    job.wait(lambda status: status.get("checkpoint", {}).get("step", 0) > 0, "a checkpoint")
+    with disk.read_only():
+        job.wait_for_condition("CheckpointStale", "SaveFailed", "Read-only file system")
+        job.wait_for_event("CheckpointFailed", "Read-only file system")
+        heard.wait_for_steps(EVERY_STEPS)
+        assert condition_of(job.get()["status"], "Running")["reason"] == "Training"
+    job.wait(
+        lambda status: condition_of(status, "CheckpointStale")["status"] == "False",
+        "a save that succeeds again",
+    )
 
 
 def all_nodes_are_lost(
@@ -212,6 +240,34 @@ def it_holds_nothing_and_says_so(
     wide = cluster.kubectl("get", "heddlejob", job.name, "--output=wide").splitlines()
     at = wide[0].index("LAST SAVE")
     assert wide[1][at:].split()[0][-1] in "sm"  # its age
+
+
+def its_checkpoint_is_worked_on_by_a_job(cluster: Cluster, job: Job, disk: Disk) -> None:
+    """`heddle checkpoint --job` reads, exports and removes what is on the disk of the nodes."""
+    newest, began_s = disk.newest(), time.monotonic()
+    done, found = checkpoint_of(cluster, job, "verify")
+    assert (done, found["step"], found["is_whole"]) == (0, newest.step, True)
+    assert checkpoint_of(cluster, job, "export", "/saves/out", "--format", "dcp")[0] == 0
+    weights = [file for file in (disk.folder / "out").iterdir() if file.suffix == ".safetensors"]
+    assert sum(file.stat().st_size for file in weights) > 0
+    assert checkpoint_of(cluster, job, "rm", "--step", str(newest.step))[0] == 2  # needs --yes
+    assert disk.newest() == newest
+    print(f"three verbs took {time.monotonic() - began_s:.1f} s by Jobs")
+
+
+def checkpoint_of(cluster: Cluster, job: Job, *arguments: str) -> tuple[int, Json]:
+    """Exit code and answer of `heddle checkpoint` about the job, on this host."""
+    command = (sys.executable, "-m", "heddle", "checkpoint", *arguments, "--output", "json")
+    done = subprocess.run(
+        [*command, "--job", f"default/{job.name}"],
+        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(done.stdout, done.stderr)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return done.returncode, json.loads(lines[-1]) if lines else {}
 
 
 def the_chart_is_upgraded(chart: Installation, job: Job) -> None:
