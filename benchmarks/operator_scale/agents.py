@@ -103,7 +103,7 @@ class AgentServer:
         await (await asyncio.create_subprocess_exec(*route)).wait()
         app = web.Application(client_max_size=DIRECTIVE_BYTES)
         routes = [web.get("/v1/report", self._report), web.put("/v1/directive", self._directive)]
-        told = [web.put(f"/v1/{word}", self._told) for word in ("halt", "end", "finish")]
+        told = [web.put(f"/v1/{word}", self._told) for word in ("halt", "end")]
         app.add_routes([*routes, *told])
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()

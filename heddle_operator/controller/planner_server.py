@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -87,7 +86,6 @@ class SearchSettings:
 
 def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:
     """Search one plan; a question without an answer gets the reason in `problem`."""
-    started_s = time.perf_counter()
     workload = settings.workload
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
@@ -127,7 +125,6 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "current_price": current_price,
         "current_holders": current_holders,
         "holders_min": found.holders_min,
-        "search_s": time.perf_counter() - started_s,
         "notes": list(found.notes),
     }
 

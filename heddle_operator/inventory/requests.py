@@ -42,14 +42,12 @@ class GpuAllocation:
     """GPUs of a node that a pod holds or claims.
 
     Attributes:
-        pod_uid: of the pod.
         owner_uid: of the pod's controller; "" without one.
         is_bound: it has them; else it waits for the scheduler.
         pod: its name.
         waiting: what it waits with; None once it is bound.
     """
 
-    pod_uid: str
     node: str
     gpus: int
     owner_uid: str = ""
@@ -74,7 +72,6 @@ def allocation_of(pod: Mapping[str, Any]) -> GpuAllocation | None:
         return None
     metadata = pod["metadata"]
     return GpuAllocation(
-        pod_uid=metadata["uid"],
         node=node,
         gpus=gpus,
         owner_uid=owner_uid(metadata),

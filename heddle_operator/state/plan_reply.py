@@ -92,7 +92,6 @@ class PlanReply:
     current_samples_s: float | None = None
     holders_min: int = 0
     current_holders: int = 0
-    search_s: float = 0.0
     problem: str = ""
     gpus: int = 0
     notes: tuple[str, ...] = ()

@@ -110,7 +110,6 @@ class SharedNodes:
         """What all pods hold or claim."""
         return [
             GpuAllocation(
-                pod_uid=pod.name,
                 node=pod.node,
                 gpus=pod.gpus,
                 owner_uid=cluster.job,

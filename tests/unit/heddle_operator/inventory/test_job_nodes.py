@@ -93,8 +93,8 @@ def test_jobs_with_the_same_requirements_share_what_a_node_says():
         (lambda c: c.put_node("a", a_node("a", labels={"example.com/tick": "1"}), 60.0), False),
         (lambda c: c.put_node("a", a_node("a", gpus=3), 60.0), True),
         (lambda c: c.put_node("a", a_node("a", ready="False", since=60), 60.0), True),
-        (lambda c: c.allocate("p", GpuAllocation(pod_uid="p", node="a", gpus=1)), True),
-        (lambda c: c.allocate("p", GpuAllocation(pod_uid="p", node="b", gpus=1)), False),
+        (lambda c: c.allocate("p", GpuAllocation(node="a", gpus=1)), True),
+        (lambda c: c.allocate("p", GpuAllocation(node="b", gpus=1)), False),
         (lambda c: c.drop_node("a"), True),
         (lambda c: c.put_node("c", a_node("c"), 60.0), False),
     ],
@@ -112,9 +112,7 @@ def test_a_change_differs_where_the_job_reads_it(change, differs):
 def test_who_holds_gpus_of_a_node_is_known():
     world = World("a", "b")
     job = world.job()
-    world.cluster.allocate(
-        "p", GpuAllocation(pod_uid="p", node="a", gpus=3, owner_uid="mine", namespace="ns")
-    )
+    world.cluster.allocate("p", GpuAllocation(node="a", gpus=3, owner_uid="mine", namespace="ns"))
     job.look(REQUIRED, (), 50.0)
     assert (job.holds("a"), job.holds("b"), job.gpus) == (True, False, 3)
 
@@ -156,7 +154,7 @@ def change(world, random, now):
             owner = random.choice(["mine", "other", ""])
             uid = str(random.randrange(8))
             row = GpuAllocation(
-                pod_uid=uid, node=name, gpus=random.randrange(1, 4), owner_uid=owner, namespace="ns"
+                node=name, gpus=random.randrange(1, 4), owner_uid=owner, namespace="ns"
             )
             cluster.allocate(uid, random.choice([row, None]))
         case 4:

@@ -52,7 +52,7 @@ def test_a_pod_that_ended_holds_nothing(phase):
 
 def test_a_pod_that_terminates_still_holds_its_gpus():
     assert allocation_of(a_pod(deletionTimestamp="2026-01-01T00:00:00Z")) == GpuAllocation(
-        pod_uid="u", node="n1", gpus=2
+        node="n1", gpus=2
     )
 
 
@@ -62,9 +62,9 @@ def test_a_pod_without_a_node_holds_nothing():
 
 def test_the_job_s_own_gpus_are_told_from_those_of_others():
     allocations = [
-        GpuAllocation(pod_uid="1", node="a", gpus=2, owner_uid="job"),
-        GpuAllocation(pod_uid="2", node="a", gpus=1, owner_uid="other"),
-        GpuAllocation(pod_uid="3", node="b", gpus=4),
+        GpuAllocation(node="a", gpus=2, owner_uid="job"),
+        GpuAllocation(node="a", gpus=1, owner_uid="other"),
+        GpuAllocation(node="b", gpus=4),
     ]
     assert gpus_held(allocations, ("elsewhere", "job")) == {"a": (0, 3), "b": (0, 4)}
     assert gpus_held(allocations, ("", "job")) == {"a": (2, 1), "b": (0, 4)}
@@ -96,19 +96,19 @@ def test_a_pod_that_waits_claims_the_node_that_it_is_tied_to(spec, node):
 
 def test_claims_of_others_count_only_where_the_job_has_no_pods_itself():
     rows = [
-        GpuAllocation(pod_uid="p", node="a", gpus=1, owner_uid="mine", is_bound=False),
-        GpuAllocation(pod_uid="q", node="a", gpus=2, owner_uid="other", is_bound=False),
-        GpuAllocation(pod_uid="r", node="a", gpus=1, owner_uid="other"),
-        GpuAllocation(pod_uid="s", node="b", gpus=2, owner_uid="other", is_bound=False),
+        GpuAllocation(node="a", gpus=1, owner_uid="mine", is_bound=False),
+        GpuAllocation(node="a", gpus=2, owner_uid="other", is_bound=False),
+        GpuAllocation(node="a", gpus=1, owner_uid="other"),
+        GpuAllocation(node="b", gpus=2, owner_uid="other", is_bound=False),
     ]
     assert gpus_held(rows, ("", "mine")) == {"a": (1, 1), "b": (0, 2)}
 
 
 def test_gpus_of_other_jobs_are_told_from_those_of_strangers():
     rows = [
-        GpuAllocation(pod_uid="p", node="a", gpus=1, owner_uid="mine"),
-        GpuAllocation(pod_uid="q", node="a", gpus=2, owner_uid="job"),
-        GpuAllocation(pod_uid="r", node="a", gpus=1, owner_uid="stranger"),
-        GpuAllocation(pod_uid="s", node="b", gpus=2, owner_uid="job", is_bound=False),
+        GpuAllocation(node="a", gpus=1, owner_uid="mine"),
+        GpuAllocation(node="a", gpus=2, owner_uid="job"),
+        GpuAllocation(node="a", gpus=1, owner_uid="stranger"),
+        GpuAllocation(node="b", gpus=2, owner_uid="job", is_bound=False),
     ]
     assert gpus_of_others(rows, ("", "mine"), {"mine", "job"}) == {"a": 2, "b": 2}

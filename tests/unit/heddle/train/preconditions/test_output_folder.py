@@ -98,9 +98,7 @@ def test_the_lock_of_a_dead_process_is_free(tmp_path):
 @pytest.mark.parametrize("is_fresh", [False, True])
 def test_a_run_of_another_host_that_has_not_ended_is_refused_by_name(tmp_path, is_fresh):
     (tmp_path / RECORD).write_text(record("one", host="far", pid=12).to_text())
-    assert "is used by process 12 of host far, which this machine does not see" in refusal(
-        tmp_path, is_fresh
-    )
+    assert "process 12 of host far" in refusal(tmp_path, is_fresh)
     (tmp_path / RECORD).write_text(record("one", host="far", has_ended=True).to_text())
     OutputFolder(tmp_path, record(), is_fresh).close()
 
