@@ -172,7 +172,7 @@ def settings_of(data: object, where: str) -> Settings:
             raise InvalidSettings(
                 f"{where}: {key} is set by each job; write {OF_THE_JOB[key]}",
                 field=key,
-                code="Unknown",
+                code="Unsupported",
             )
         if key not in known:
             near = did_you_mean(str(key), known)

@@ -44,7 +44,7 @@ def test_an_empty_file_leaves_the_defaults(empty):
         ({"prices": [2]}, ("Malformed", "prices")),
         ({"epochsKept": 1.5}, ("Malformed", "epochsKept")),
         ({"epochsKept": 2000}, ("OutOfRange", "epochsKept")),
-        ({"peerTimeoutSeconds": 5}, ("Unknown", "peerTimeoutSeconds")),
+        ({"peerTimeoutSeconds": 5}, ("Unsupported", "peerTimeoutSeconds")),
     ],
 )
 def test_a_mistake_is_one_sentence_with_key_value_and_range(data, mistake):
