@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cluster.composition import Composition, Node
+from planner.cluster.composition import MOST_GPUS, Composition, Node
 from planner.errors import InvalidComposition
 from tests.refusals import refused
 
@@ -110,6 +110,7 @@ def test_text_that_does_not_read_so_is_refused(text):
         ([{**NODE, "gpus": True}], ("Malformed", "gpus")),
         ([{**NODE, "gpus": 0}], ("OutOfRange", "gpus")),
         ([{**NODE, "gpus": -4}], ("OutOfRange", "gpus")),
+        ([{**NODE, "gpus": MOST_GPUS + 1}], ("OutOfRange", "gpus")),
         ([{**NODE, "speed_factor": 0}], ("OutOfRange", "speed_factor")),
         ([{**NODE, "speed_factor": 1e-9}], ("OutOfRange", "speed_factor")),
         ([{**NODE, "speed_factor": "x"}], ("OutOfRange", "speed_factor")),
