@@ -1,8 +1,8 @@
 """How near the division of GPUs comes to the best one: `python -m benchmarks.arbitration`.
 
-The arbiter deals to jobs that start together, by the planner's curves; each job is then planned on
-what it was dealt, within its limit.  What has no plan is dealt again, as the operator does it: the
-job asks for a GPU more.  The judge lists every division.
+The arbiter deals to jobs that start together, by the planner's curves and mixes; each job is then
+planned on what it was dealt, within its limit.  What has no plan is dealt again, as the operator
+does it: the job asks for a GPU more, until that changes nothing.  The judge lists every division.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import Infeasible
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.search.curves import throughput_curves
+from planner.search.curves import mixed_throughputs, throughput_curves
 
 _CURVES: dict[tuple[str, str], Worth] = {}
 
@@ -34,8 +34,9 @@ def worth_of(job: Job, case: Case) -> Worth:
     if key not in _CURVES:
         workload = WORKLOADS[job.workload]
         request = PlanRequest(workload=workload, composition=case.nodes)
-        curves = throughput_curves(request, find_profile(workload))
-        _CURVES[key] = Worth(tuple(sorted(curves.items())))
+        profile = find_profile(workload)
+        curves = throughput_curves(request, profile)
+        _CURVES[key] = Worth.learnt(curves, mixed_throughputs(request, profile, curves))
     return _CURVES[key]
 
 
@@ -51,7 +52,7 @@ def reached(case: Case) -> list[float]:
             for job, rate in zip(case.jobs, rates, strict=True)
             if not rate and job.least <= counts[job.name] and least[job.name] <= job.most
         ]
-        if not short:
+        if all(least[name] > counts[name] for name in short):
             return rates
         for name in short:
             least[name] = counts[name] + 1
@@ -98,11 +99,12 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--evaluations", type=int, default=12_000, help="of the judge's plans")
     parser.add_argument("--first", type=int, default=0, help="seed of the first case")
+    parser.add_argument("--jobs", type=int, default=1, help="leave out cases of fewer jobs")
     options = parser.parse_args()
     judge, shares = Judge(options.evaluations), []
     for seed in range(options.first, options.first + options.cases):
         case, started_s = a_case(seed), time.perf_counter()
-        best = judge.best(case)
+        best = judge.best(case) if len(case.jobs) >= options.jobs else 0.0
         if not best:
             continue
         found = judge.value(case, reached(case))

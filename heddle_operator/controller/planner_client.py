@@ -139,9 +139,7 @@ class PlannerClient:
             data = {}
         finally:
             self._weighings.pop(sizes, None)
-        curves = data.get("curves", {})
-        rows = ((name, tuple((gpus, rate) for gpus, rate in row)) for name, row in curves.items())
-        self.worths[sizes] = Worth(tuple(sorted(rows)))
+        self.worths[sizes] = Worth.learnt(data.get("curves", {}), data.get("mixed", ()))
         if len(self.worths) > WORTHS_KEPT:
             del self.worths[next(iter(self.worths))]
         self._trigger.set()

@@ -33,7 +33,7 @@ from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, Objective, PlanRequest
-from planner.search.curves import throughput_curves
+from planner.search.curves import mixed_throughputs, throughput_curves
 
 READY = "ready"
 
@@ -90,7 +90,8 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
         request = PlanRequest(workload=workload, composition=nodes, seed=settings.seed)
-        return {"curves": throughput_curves(request, profile)}
+        curves = throughput_curves(request, profile)
+        return {"curves": curves, "mixed": mixed_throughputs(request, profile, curves)}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
     max_gpus = GpuLimits.from_json(question.get("max_gpus", {}))

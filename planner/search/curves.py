@@ -1,13 +1,17 @@
-"""Throughput by the number of GPUs of one type alone: what GPUs are worth to a job.
+"""Throughput by the number of GPUs of one type alone, and of types that need each other.
 
 Whoever divides GPUs among jobs compares what each would gain.  The curves are drawn by short
-searches, so they are near what plans reach, not equal to it; mixed types add up nearly.
+searches, so they are near what plans reach, not equal to it.  The throughputs of types that train
+alone add up nearly; where a type's memory is too small alone, mixes with others are searched.
 Invariant: a curve never falls: more GPUs can stay idle.
 Source: goodput-optimised schedulers (Pollux) ask each job for such a curve.
 """
 
 from __future__ import annotations
 
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
@@ -19,9 +23,12 @@ from planner.search.driver import search
 
 Curve = tuple[tuple[int, float], ...]
 Curves = dict[str, Curve]
+Mix = tuple[tuple[int, ...], float]
 
 _FEW = 16  # GPUs up to which each number is searched; beyond, half as many more each time
 _EVALUATIONS = 300  # of each search
+_MIXES = 64  # that are searched at most, those of the fewest GPUs
+_MOST_MIXED = 16  # GPUs of a mix
 
 
 def throughput_curves(request: PlanRequest, profile: Profile) -> Curves:
@@ -32,33 +39,97 @@ def throughput_curves(request: PlanRequest, profile: Profile) -> Curves:
             budget, current plan and limits do not count.
         profile: all costs.
     """
-    short = replace(
-        request,
-        current=None,
-        max_gpus=UNLIMITED,
-        budget_evaluations=_EVALUATIONS,
-        budget_s=None,
-        threads=1,
-    )
-    found: Curves = {}
-    for gpu_type in request.composition.gpu_types:
-        nodes = [node for node in request.composition.nodes if node.gpu_type == gpu_type]
-        if gpu_type in profile.types:
-            found[gpu_type] = _curve(short, profile, nodes)
-    return found
+    return {
+        gpu_type: _curve(request, profile, nodes)
+        for gpu_type, nodes in _known_nodes(request, profile).items()
+    }
+
+
+def mixed_throughputs(
+    request: PlanRequest, profile: Profile, curves: Mapping[str, Curve]
+) -> tuple[Mix, ...]:
+    """Throughput of several types in one plan, where one of them is too small alone.
+
+    Args:
+        request: of the curves.
+        profile: of the curves.
+        curves: what `throughput_curves` found.
+
+    Returns:
+        GPUs by type, in the order of the sorted types, and samples per second; fewest GPUs first.
+    """
+    nodes = _known_nodes(request, profile)
+    types = sorted(nodes)
+    least = [curves[t][0][0] if curves[t] else sys.maxsize for t in types]
+    found: list[Mix] = []
+    there = [sum(node.gpus for node in nodes[t]) for t in types]
+    for mix in mixes(there, least):
+        parts = [largest_first(nodes[t], gpus) for t, gpus in zip(types, mix, strict=True) if gpus]
+        rate = _throughput(request, profile, [node for part in parts for node in part.nodes])
+        if rate:
+            found.append((mix, rate))
+    return tuple(found)
+
+
+def mixes(there: list[int], least: list[int]) -> Iterator[tuple[int, ...]]:
+    """GPUs by type of two types or more, one with fewer than it needs alone; fewest GPUs first.
+
+    Args:
+        there: GPUs by type.
+        least: GPUs by type that have a plan alone.
+    """
+    totals = range(2, min(_MOST_MIXED, sum(there)) + 1)
+    found = (mix for total in totals for mix in _splits(total, there) if max(mix) < total)
+    needed = (mix for mix in found if any(0 < n < m for n, m in zip(mix, least, strict=True)))
+    return itertools.islice(needed, _MIXES)
+
+
+def _splits(total: int, there: list[int]) -> Iterator[tuple[int, ...]]:
+    """All choices of so many GPUs among those of each type."""
+    if len(there) == 1:
+        if total <= there[0]:
+            yield (total,)
+        return
+    for gpus in range(min(total, there[0]) + 1):
+        for rest in _splits(total - gpus, there[1:]):
+            yield (gpus, *rest)
+
+
+def _known_nodes(request: PlanRequest, profile: Profile) -> dict[str, list[Node]]:
+    """Nodes by GPU type, of types that the profile knows."""
+    return {
+        gpu_type: [node for node in request.composition.nodes if node.gpu_type == gpu_type]
+        for gpu_type in request.composition.gpu_types
+        if gpu_type in profile.types
+    }
 
 
 def _curve(request: PlanRequest, profile: Profile, nodes: list[Node]) -> Curve:
     points: list[tuple[int, float]] = []
     best = 0.0
     for gpus in _counts(sum(node.gpus for node in nodes)):
-        asked = replace(request, composition=largest_first(nodes, gpus))
-        try:
-            best = max(best, search(asked, profile).throughput_samples_s)
-        except Infeasible:
-            continue
-        points.append((gpus, best))
+        rate = _throughput(request, profile, largest_first(nodes, gpus).nodes)
+        if rate:
+            best = max(best, rate)
+            points.append((gpus, best))
     return tuple(points)
+
+
+def _throughput(request: PlanRequest, profile: Profile, nodes: Iterable[Node]) -> float:
+    """Samples per second of a short search on these nodes; 0 without a plan."""
+    short = replace(
+        request,
+        composition=Composition(tuple(nodes)),
+        current=None,
+        max_gpus=UNLIMITED,
+        budget_evaluations=_EVALUATIONS,
+        budget_s=None,
+        threads=1,
+    )
+    try:
+        return search(short, profile).throughput_samples_s
+    except Infeasible:
+        return 0.0
 
 
 def largest_first(nodes: list[Node], gpus: int) -> Composition:

@@ -21,6 +21,14 @@ from tests.oracle import arbiter as slow
 ONE_JOB_S, FIFTY_JOBS_S = 0.15, 0.6
 THOUSAND = tuple((f"n{i:05d}", 8) for i in range(1000))
 TYPES = ("fast", "middle", "slow")
+# A type of which few GPUs are too small alone has so many mixes with another one.
+MIXED = Worth(
+    tuple(
+        (name, tuple((2**i, speed * 2 ** (0.95 * i)) for i in range(first, 14)))
+        for name, speed, first in (("fast", 4.0, 2), ("middle", 1.0, 4))
+    ),
+    tuple(((1 + k % 3, 1 + k), 5.0 + 2 * k) for k in range(13)),
+)
 
 
 def random_demands(seed, types=()):
@@ -126,6 +134,9 @@ def test_a_thousand_free_nodes_are_divided_at_once(types):
         for k in range(50)
     ]
     assert cpu_s(fifty) < FIFTY_JOBS_S * types
+    if types > 1:
+        mixed = [replace(demand, worth=MIXED) for demand in fifty]
+        assert cpu_s(mixed) < FIFTY_JOBS_S * types
 
 
 def test_a_job_is_dealt_the_type_that_is_worth_most_to_it():
@@ -269,3 +280,27 @@ def test_a_gpu_that_alone_brings_nothing_fills_a_floor_where_another_brings_more
         ]
     )
     assert (found["one"]["b"], found["two"]["b"]) == (1, 3)
+
+
+def test_two_jobs_share_what_neither_can_do_without_and_add_what_is_too_small_alone():
+    """Throughputs of LLaMA-3-8B by the planner; alone it has no plan for GPUs of 16 GB."""
+    nodes, kinds = (("a", 2), ("b", 2), ("c", 4)), {"a": "v100-16", "b": "v100-16", "c": "a100-80"}
+    rates = Worth(
+        (("a100-80", ((2, 4.08), (3, 6.37), (4, 8.36))), ("v100-16", ())),
+        (((2, 1), 4.44), ((2, 2), 4.83), ((3, 1), 6.65), ((3, 2), 7.53), ((2, 4), 6.08)),
+    )
+    one = Demand(
+        job="one",
+        priority=0,
+        since="1",
+        least=1,
+        most=4,
+        weight=1.0,
+        nodes=nodes,
+        types=kinds,
+        worth=rates,
+    )
+    found = arbitrate([one, replace(one, job="two", since="2")])
+    assert found["one"]["c"] == found["two"]["c"] == 2
+    assert {n: g for n, g in found["one"].items() if g and n != "c"} in ({"a": 2}, {"b": 2})
+    assert sum(found["two"].values()) == 4

@@ -19,9 +19,10 @@ import math
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heapreplace
 
+from heddle_operator.rules.arbitration.claim import Claim
 from heddle_operator.rules.arbitration.demand import Allowance, Demand
 from heddle_operator.rules.arbitration.table import Table
-from heddle_operator.rules.arbitration.targets import Claim, divide
+from heddle_operator.rules.arbitration.targets import divide
 from heddle_operator.state.worth import Worth
 
 _PRESUMED_ELASTICITY = 0.9  # of throughput in GPUs, where no planner has said anything

@@ -3,7 +3,7 @@
 Jobs of higher priority come first; among equals the sum of their throughputs counts, each over
 what the job would have with all these GPUs to itself.  GPUs go one run after the other to whom they
 bring most for each GPU; then two jobs exchange GPUs, or one changes the type of its own, as long as
-that brings more.
+that brings more.  A few GPUs are divided exactly (`few_gpus`).
 Invariant: nobody gets less than its floor, more than it may have, or what is not there.
 """
 
@@ -11,81 +11,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
-from heddle_operator.state.worth import Worth
+from heddle_operator.rules.arbitration.claim import Claim
+from heddle_operator.rules.arbitration.few_gpus import MOST, choices, divide_few
 
 _LEAST_GAIN = 1e-6
 _EQUAL = 0.01  # gains that part by less are equal
 _ROUNDS = 30
 _FEW = 8  # twice as many are tried one by one
 _TRADERS = 12  # with more jobs none trades with another, and only runs that double are tried
-
-
-@dataclass(slots=True, kw_only=True)
-class Claim:
-    """One job's part of the division.
-
-    Attributes:
-        rank: of its priority; 0 is the highest.
-        least: GPUs that it is to be dealt at least.
-        further: GPUs that it may be dealt at most.
-        most: GPUs that it may use, with those that it holds.
-        worth: of GPUs to it.
-        held: GPUs by type that it has.
-        rooms: GPUs by type that it could be dealt.
-        dealt: GPUs by type that it gets.
-    """
-
-    job: str
-    rank: int
-    least: int
-    further: float
-    most: int
-    worth: Worth
-    held: Mapping[str, int]
-    rooms: Mapping[str, int]
-    dealt: dict[str, int] = field(default_factory=dict)
-    _alone: float = 0.0
-    _known: dict[tuple[int, ...], float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._alone = self._worth_with(self.rooms)
-
-    def value(self, change: Mapping[str, int] | None = None) -> float:
-        """Its throughput with what it gets, of what it would have alone; -inf if not allowed.
-
-        Args:
-            change: further GPUs by type; fewer where negative.
-        """
-        dealt = self.dealt
-        if change:
-            dealt = dict(dealt)
-            for gpu_type, gpus in change.items():
-                dealt[gpu_type] = dealt.get(gpu_type, 0) + gpus
-                if not 0 <= dealt[gpu_type] <= self.rooms.get(gpu_type, 0):
-                    return -math.inf
-            if not self.least <= sum(dealt.values()) <= self.further:
-                return -math.inf
-        return self._worth_with(dealt) / self._alone if self._alone else 0.0
-
-    def room(self, gpu_type: str) -> int:
-        """Further GPUs of a type that it may be dealt."""
-        of_type = self.rooms.get(gpu_type, 0) - self.dealt.get(gpu_type, 0)
-        return int(max(0, min(of_type, self.further - sum(self.dealt.values()))))
-
-    def apply(self, change: Mapping[str, int]) -> None:
-        """Get further GPUs."""
-        for gpu_type, gpus in change.items():
-            self.dealt[gpu_type] = self.dealt.get(gpu_type, 0) + gpus
-
-    def _worth_with(self, dealt: Mapping[str, int]) -> float:
-        key = tuple([self.held.get(t, 0) + dealt.get(t, 0) for t in self.rooms])
-        if key not in self._known:
-            counts = dict(zip(self.rooms, key, strict=True))
-            self._known[key] = self.worth.of(counts, self.most)
-        return self._known[key]
 
 
 def divide(claims: Iterable[Claim], supply: Mapping[str, int]) -> None:
@@ -96,6 +32,16 @@ def divide(claims: Iterable[Claim], supply: Mapping[str, int]) -> None:
         supply: free GPUs by type beside what the claims have been dealt.
     """
     rows, left = list(claims), dict(supply)
+    free = Counter(supply)
+    for claim in rows:
+        free.update(claim.dealt)
+    if choices(len(rows), free) <= MOST:
+        rows.sort(key=lambda claim: claim.rank)
+        divide_few(rows, free)
+        for claim in rows:
+            free.subtract(claim.dealt)
+        _deal_rest(rows, free)
+        return
     for rank in sorted({claim.rank for claim in rows}):
         equals = [claim for claim in rows if claim.rank == rank]
         _grow(equals, left)

@@ -1,0 +1,39 @@
+"""Curves rise; mixes are searched where a type is too small alone, and not too many of them."""
+
+from __future__ import annotations
+
+from planner.cluster.composition import Composition, Node
+from planner.request import PlanRequest
+from planner.search.curves import mixed_throughputs, mixes, throughput_curves
+from tests.builders import demo_profile, nodes, workload
+
+
+def test_a_curve_begins_where_the_memory_suffices_and_never_falls():
+    composition = Composition(
+        (*nodes("fast-0:2 slow-0:2").nodes, Node(name="new", gpu_type="h999", gpus=2))
+    )
+    request = PlanRequest(workload=workload(), composition=composition)
+    curves = throughput_curves(request, demo_profile())
+    assert set(curves) == {"demo-fast", "demo-slow"}
+    (first, rate), *_ = curves["demo-fast"]
+    assert (first, rate > 0) == (2, True)  # the tiny model needs two of these
+
+
+def test_a_gpu_that_is_too_small_alone_is_searched_with_others():
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:1 slow-0:1"))
+    curves = throughput_curves(request, demo_profile())
+    ((mix, rate),) = mixed_throughputs(request, demo_profile(), curves)
+    assert mix == (1, 1)
+    assert rate > sum(row[-1][1] for row in curves.values() if row)
+
+
+def test_mixes_have_a_type_with_fewer_gpus_than_it_needs_alone():
+    assert list(mixes([2, 2], [2, 1])) == [(1, 1), (1, 2)]
+    assert list(mixes([4, 4], [1, 1])) == []
+    assert list(mixes([9], [9])) == []
+
+
+def test_mixes_of_many_types_are_few():
+    found = list(mixes([1000] * 12, [9] * 12))
+    assert len(found) == 64
+    assert {sum(mix) for mix in found} == {2}
