@@ -36,7 +36,7 @@ def worth_of(job: Job, case: Case) -> Worth:
         request = PlanRequest(workload=workload, composition=case.nodes)
         profile = find_profile(workload)
         curves = throughput_curves(request, profile)
-        _CURVES[key] = Worth.learnt(curves, mixed_throughputs(request, profile, curves))
+        _CURVES[key] = Worth.learnt(curves, *mixed_throughputs(request, profile, curves))
     return _CURVES[key]
 
 

@@ -139,7 +139,9 @@ class PlannerClient:
             data = {}
         finally:
             self._weighings.pop(sizes, None)
-        self.worths[sizes] = Worth.learnt(data.get("curves", {}), data.get("mixed", ()))
+        self.worths[sizes] = Worth.learnt(
+            data.get("curves", {}), data.get("mixed", ()), data.get("is_complete", False)
+        )
         if len(self.worths) > WORTHS_KEPT:
             del self.worths[next(iter(self.worths))]
         self._trigger.set()

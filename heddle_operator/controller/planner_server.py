@@ -91,7 +91,8 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         nodes = Composition.from_json(question["weigh"])
         request = PlanRequest(workload=workload, composition=nodes, seed=settings.seed)
         curves = throughput_curves(request, profile)
-        return {"curves": curves, "mixed": mixed_throughputs(request, profile, curves)}
+        mixed, is_complete = mixed_throughputs(request, profile, curves)
+        return {"curves": curves, "mixed": mixed, "is_complete": is_complete}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
     max_gpus = GpuLimits.from_json(question.get("max_gpus", {}))

@@ -2,7 +2,8 @@
 
 The curves are the planner's: throughput by the number of GPUs of one type alone.  Templates of
 different types train side by side, so the throughputs of the types add up.  A type whose memory is
-too small alone brings throughput in a plan with others: the mixes say how much.
+too small alone brings throughput in a plan with others: the mixes say how much.  Of few GPUs all
+mixes are known, and nothing is added up.
 Invariant: more GPUs are never worth less.
 """
 
@@ -32,23 +33,32 @@ class Worth:
     Attributes:
         curves: by GPU type, sorted; a type without a curve is worth nothing alone.
         mixed: GPUs of several types that bring more in one plan than alone.
+        is_complete: `mixed` has all mixes with a plan, whether they bring more or less.
     """
 
     curves: tuple[tuple[str, Curve], ...]
     mixed: tuple[Mix, ...] = ()
+    is_complete: bool = False
 
     @staticmethod
-    def learnt(curves: Mapping[str, Iterable[tuple[int, float]]], mixed: Iterable[Mix]) -> Worth:
-        """From throughputs that were searched; only mixes are kept that bring something.
+    def learnt(
+        curves: Mapping[str, Iterable[tuple[int, float]]],
+        mixed: Iterable[Mix],
+        is_complete: bool = False,
+    ) -> Worth:
+        """From throughputs that were searched; of some mixes those are kept that bring something.
 
         Args:
             curves: by GPU type.
             mixed: in the order of the sorted types, fewest GPUs first.
+            is_complete: whether these are all mixes.
         """
         rows = tuple(
             (name, tuple((gpus, rate) for gpus, rate in curve))
             for name, curve in sorted(curves.items())
         )
+        if is_complete:
+            return Worth(rows, tuple((tuple(mix), rate) for mix, rate in mixed), is_complete=True)
         found = Worth(rows)
         for mix, rate in mixed:
             counts = {name: gpus for (name, _), gpus in zip(rows, mix, strict=True)}
@@ -77,6 +87,7 @@ class Worth:
                 (row, rate * min(speed for speed, gpus in zip(by_type, row, strict=True) if gpus))
                 for row, rate in self.mixed
             ),
+            self.is_complete,
         )
 
     def of(self, counts: Mapping[str, int], most: int) -> float:
@@ -87,12 +98,23 @@ class Worth:
             most: GPUs that may be used.
         """
         there = [counts.get(gpu_type, 0) for gpu_type, _ in self.curves]
+        if self.is_complete:
+            return self._best_known(there, most)
         if sum(there) > most:
             return self._within(there, most)
         best = self._sum(there)
         for mix, rate in self.mixed:
             if all(map(operator.le, mix, there)):
                 best = max(best, rate + self._sum(map(operator.sub, there, mix)))
+        return best
+
+    def _best_known(self, there: Sequence[int], most: int) -> float:
+        """The best of the types alone and of the mixes."""
+        pairs = zip(self.curves, there, strict=True)
+        best = max((_at(curve, min(gpus, most)) for (_, curve), gpus in pairs), default=0.0)
+        for mix, rate in self.mixed:
+            if rate > best and sum(mix) <= most and all(map(operator.le, mix, there)):
+                best = rate
         return best
 
     def _sum(self, there: Iterable[int]) -> float:

@@ -2,7 +2,8 @@
 
 Whoever divides GPUs among jobs compares what each would gain.  The curves are drawn by short
 searches, so they are near what plans reach, not equal to it.  The throughputs of types that train
-alone add up nearly; where a type's memory is too small alone, mixes with others are searched.
+alone add up nearly; where a type's memory is too small alone, mixes with others are searched.  Of
+few GPUs all mixes are.
 Invariant: a curve never falls: more GPUs can stay idle.
 Source: goodput-optimised schedulers (Pollux) ask each job for such a curve.
 """
@@ -27,7 +28,8 @@ Mix = tuple[tuple[int, ...], float]
 
 _FEW = 16  # GPUs up to which each number is searched; beyond, half as many more each time
 _EVALUATIONS = 300  # of each search
-_MIXES = 64  # that are searched at most, those of the fewest GPUs
+_ALL = 150  # mixes, of which all are searched
+_NEEDED = 64  # mixes that are searched where there are more, those of the fewest GPUs
 _MOST_MIXED = 16  # GPUs of a mix
 
 
@@ -47,8 +49,10 @@ def throughput_curves(request: PlanRequest, profile: Profile) -> Curves:
 
 def mixed_throughputs(
     request: PlanRequest, profile: Profile, curves: Mapping[str, Curve]
-) -> tuple[Mix, ...]:
-    """Throughput of several types in one plan, where one of them is too small alone.
+) -> tuple[tuple[Mix, ...], bool]:
+    """Throughput of several types in one plan: of all mixes where they are few.
+
+    Else of those in which one type is too small alone.
 
     Args:
         request: of the curves.
@@ -56,32 +60,43 @@ def mixed_throughputs(
         curves: what `throughput_curves` found.
 
     Returns:
-        GPUs by type, in the order of the sorted types, and samples per second; fewest GPUs first.
+        GPUs by type, in the order of the sorted types, and samples per second, fewest GPUs first;
+        whether these are all mixes that have a plan.
     """
     nodes = _known_nodes(request, profile)
     types = sorted(nodes)
-    least = [curves[t][0][0] if curves[t] else sys.maxsize for t in types]
-    found: list[Mix] = []
     there = [sum(node.gpus for node in nodes[t]) for t in types]
-    for mix in mixes(there, least):
+    asked = list(itertools.islice(mixes(there), _ALL + 1))
+    is_complete = len(asked) <= _ALL and sum(there) <= _MOST_MIXED
+    if not is_complete:
+        least = [curves[t][0][0] if curves[t] else sys.maxsize for t in types]
+        asked = list(needed_mixes(there, least))
+    found: list[Mix] = []
+    for mix in asked:
         parts = [largest_first(nodes[t], gpus) for t, gpus in zip(types, mix, strict=True) if gpus]
         rate = _throughput(request, profile, [node for part in parts for node in part.nodes])
         if rate:
             found.append((mix, rate))
-    return tuple(found)
+    return tuple(found), is_complete
 
 
-def mixes(there: list[int], least: list[int]) -> Iterator[tuple[int, ...]]:
-    """GPUs by type of two types or more, one with fewer than it needs alone; fewest GPUs first.
+def needed_mixes(there: list[int], least: list[int]) -> Iterator[tuple[int, ...]]:
+    """Mixes of which one type has fewer GPUs than it needs alone, so many as are searched.
 
     Args:
         there: GPUs by type.
         least: GPUs by type that have a plan alone.
     """
+    needed = (
+        mix for mix in mixes(there) if any(0 < n < m for n, m in zip(mix, least, strict=True))
+    )
+    return itertools.islice(needed, _NEEDED)
+
+
+def mixes(there: list[int]) -> Iterator[tuple[int, ...]]:
+    """GPUs by type of two types or more, fewest GPUs first."""
     totals = range(2, min(_MOST_MIXED, sum(there)) + 1)
-    found = (mix for total in totals for mix in _splits(total, there) if max(mix) < total)
-    needed = (mix for mix in found if any(0 < n < m for n, m in zip(mix, least, strict=True)))
-    return itertools.islice(needed, _MIXES)
+    return (mix for total in totals for mix in _splits(total, there) if max(mix) < total)
 
 
 def _splits(total: int, there: list[int]) -> Iterator[tuple[int, ...]]:

@@ -27,7 +27,7 @@ def worths(draw):
         curves.append((name, tuple(zip(points, map(float, rates), strict=False))))
     row = st.tuples(*(st.integers(0, 4) for _ in types)).filter(lambda mix: sum(map(bool, mix)) > 1)
     mixes = draw(st.lists(st.tuples(row, st.floats(1.0, 60.0)), max_size=4))
-    return Worth(tuple(curves), tuple(mixes))
+    return Worth(tuple(curves), tuple(mixes), draw(st.booleans()))
 
 
 def counts_of(worth, gpus):
@@ -42,7 +42,8 @@ def listed(worth, gpus, most):
     for choice in itertools.product(*(range(n + 1) for n in gpus[: len(types)])):
         for mix, rate in ((none, 0.0), *worth.mixed):
             rest = [have - part for have, part in zip(choice, mix, strict=True)]
-            if sum(choice) <= most and min(rest) >= 0:
+            is_one = sum(map(bool, rest)) + (mix != none) < 2
+            if sum(choice) <= most and min(rest) >= 0 and (is_one or not worth.is_complete):
                 alone = sum(worth.alone(t, n) for t, n in zip(types, rest, strict=True))
                 found = max(found, rate + alone)
     return found
@@ -70,6 +71,13 @@ def test_a_type_that_is_too_small_alone_is_worth_something_in_a_mix():
     assert WORTH.of({"big": 1, "small": 4}, 5) == 3.0
     assert WORTH.of({"big": 2, "small": 4}, 6) == 5.0
     assert WORTH.of({"big": 2, "small": 4}, 3) == 4.0
+
+
+def test_where_all_mixes_are_known_nothing_is_added_up():
+    worth = Worth((("big", BIG), ("slow", ((1, 1.0), (2, 2.0)))), (((2, 1), 4.5),), True)
+    assert worth.of({"big": 2, "slow": 1}, 3) == 4.5
+    assert worth.of({"big": 3, "slow": 2}, 5) == 6.0
+    assert worth.of({"big": 2, "slow": 2}, 2) == 4.0
 
 
 def test_only_mixes_that_bring_more_than_their_parts_are_kept():

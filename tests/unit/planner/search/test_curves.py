@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.cluster.composition import Composition, Node
 from planner.request import PlanRequest
-from planner.search.curves import mixed_throughputs, mixes, throughput_curves
+from planner.search.curves import mixed_throughputs, mixes, needed_mixes, throughput_curves
 from tests.builders import demo_profile, nodes, workload
 
 
@@ -22,18 +22,27 @@ def test_a_curve_begins_where_the_memory_suffices_and_never_falls():
 def test_a_gpu_that_is_too_small_alone_is_searched_with_others():
     request = PlanRequest(workload=workload(), composition=nodes("fast-0:1 slow-0:1"))
     curves = throughput_curves(request, demo_profile())
-    ((mix, rate),) = mixed_throughputs(request, demo_profile(), curves)
-    assert mix == (1, 1)
+    (((mix, rate),), is_complete) = mixed_throughputs(request, demo_profile(), curves)
+    assert (mix, is_complete) == ((1, 1), True)
     assert rate > sum(row[-1][1] for row in curves.values() if row)
 
 
-def test_mixes_have_a_type_with_fewer_gpus_than_it_needs_alone():
-    assert list(mixes([2, 2], [2, 1])) == [(1, 1), (1, 2)]
-    assert list(mixes([4, 4], [1, 1])) == []
-    assert list(mixes([9], [9])) == []
+def test_of_many_gpus_only_needed_mixes_are_searched():
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:8 fast-1:8 slow-0:8"))
+    curves = {"demo-fast": ((2, 1.0),), "demo-slow": ((1, 1.0),)}
+    found, is_complete = mixed_throughputs(request, demo_profile(), curves)
+    assert not is_complete
+    assert [mix for mix, _ in found] == [(1, slow) for slow in range(1, 9)]
+
+
+def test_needed_mixes_have_a_type_with_fewer_gpus_than_it_needs_alone():
+    assert list(mixes([2, 2])) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert list(needed_mixes([2, 2], [2, 1])) == [(1, 1), (1, 2)]
+    assert list(needed_mixes([4, 4], [1, 1])) == []
+    assert list(needed_mixes([9], [10])) == []
 
 
 def test_mixes_of_many_types_are_few():
-    found = list(mixes([1000] * 12, [9] * 12))
+    found = list(needed_mixes([1000] * 12, [9] * 12))
     assert len(found) == 64
     assert {sum(mix) for mix in found} == {2}
