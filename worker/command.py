@@ -85,6 +85,13 @@ def _is_of_a_newer_operator() -> bool:
     help="Let each rank wait until the time of its GPU type's profile has passed.",
 )
 @click.option(
+    "--device",
+    type=click.Choice(("auto", "cpu", "cuda")),
+    default="auto",
+    show_default=True,
+    help="Device of the ranks; auto takes GPUs where there is a driver.",
+)
+@click.option(
     "--peer-timeout-s",
     default=10.0,
     show_default=True,
@@ -126,6 +133,7 @@ def agent(
     port: int,
     token_file: str,
     emulate: bool,
+    device: str,
     peer_timeout_s: float,
     grace_s: float,
     exit_with_parent: bool,
@@ -142,6 +150,7 @@ def agent(
     import logging
 
     from worker.agent.fork_server_start import start_fork_server
+    from worker.device.gpus import Nvml, device_kind
     from worker.log_lines import configure, note
 
     configure(log_format)
@@ -153,7 +162,8 @@ def agent(
     _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
-    fork_server = start_fork_server(host)  # its imports take longest
+    kind = "cpu" if emulate else device_kind(device, Nvml(), gpus)
+    fork_server = start_fork_server(host, kind)  # its imports take longest
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod
 
@@ -165,6 +175,7 @@ def agent(
         host=host,
         token=token,
         emulate=emulate,
+        device=kind,
         peer_timeout_s=peer_timeout_s,
         grace_s=grace_s,
         stuck_s=stuck_s,

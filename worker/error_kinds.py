@@ -13,6 +13,8 @@ from planner.errors import HeddleError
 from worker.contract import ErrorKind
 from worker.errors import (
     CheckpointUnusable,
+    DeviceSilent,
+    DeviceUnusable,
     NonFinite,
     NoPortToStore,
     NoRoom,
@@ -77,7 +79,7 @@ def _our_own(error: HeddleError) -> ErrorKind:
     """By the class alone: its sentence may quote another rank's error of any kind."""
     if isinstance(error, NonFinite):
         return "numeric"
-    if isinstance(error, NoRoom):
+    if isinstance(error, NoRoom | DeviceUnusable | DeviceSilent):
         return "device"
     if isinstance(error, CheckpointUnusable):
         return "checkpoint"

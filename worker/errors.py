@@ -1,7 +1,7 @@
 """The worker's branch of the error tree.
 
-WorkerError <- CheckpointUnusable, EngineFailed, InvalidDataset, InvalidOutput, InvalidWeights,
-               NonFinite, NoRoom, RendezvousFailed, StoreFailed
+WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, InvalidDataset,
+               InvalidOutput, InvalidWeights, NonFinite, NoRoom, RendezvousFailed, StoreFailed
 RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
@@ -18,6 +18,17 @@ class CheckpointUnusable(WorkerError):
 
 class StoreFailed(WorkerError):
     """A store of checkpoints failed."""
+
+
+class DeviceUnusable(WorkerError):
+    """A GPU cannot be trained on as it was asked for."""
+
+
+class DeviceSilent(WorkerError):
+    """The device does not answer: its process ends, and the agent starts another one."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"the device has not answered for {waited_s:g} s since its world broke")
 
 
 class EngineFailed(WorkerError):

@@ -82,9 +82,7 @@ file_option = click.Path(path_type=Path)
 @click.option(
     "--device",
     type=click.Choice(("cpu", "cuda")),
-    default="cpu",
-    show_default=True,
-    help="Device of the ranks.",
+    help="Device of the ranks.  [default: spec.worker.device, where Auto is cpu here]",
 )
 @click.option(
     "--log-format",
@@ -112,7 +110,7 @@ def train(
     output: str,
     output_path: Path | None,
     fresh: bool,
-    device: str,
+    device: Literal["cpu", "cuda"] | None,
     log_format: Literal["text", "json"] | None,
     seed: int,
 ) -> None:

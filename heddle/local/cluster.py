@@ -59,6 +59,7 @@ class LocalCluster:
         token_file: holds the job's bearer token.
         trigger: set on every change.
         emulates: ranks wait until their profiled time has passed.
+        device: of the ranks: auto, cpu or cuda.
         agent_command: what starts an agent; its options are added.
         peer_timeout_s: silence of a rank after which its agent takes it for lost.
         peak_flops_s: of one rank of this machine; None: unknown.
@@ -74,6 +75,7 @@ class LocalCluster:
         token_file: Path,
         trigger: Trigger,
         emulates: bool = True,
+        device: str = "cpu",
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),
         peer_timeout_s: float = 10.0,
         peak_flops_s: float | None = None,
@@ -86,7 +88,7 @@ class LocalCluster:
         self._directory = run_directory
         self._token_file = token_file
         self._trigger = trigger
-        self._emulates = emulates
+        self._emulates, self._device = emulates, device
         self._agent_command = agent_command
         self._peer_timeout_s = peer_timeout_s
         self._peak_flops_s = peak_flops_s
@@ -219,6 +221,7 @@ class LocalCluster:
             *("--token-file", str(self._token_file)),
             *("--peer-timeout-s", f"{self._peer_timeout_s:g}"),
             *("--log-format", self._log_format),
+            *("--device", self._device),
             "--exit-with-parent",
         ]
         if self._emulates:

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine
@@ -28,6 +28,8 @@ from planner.wording import reason_of
 from worker.checkpoint.open_vault import folder_of
 from worker.data.corpus import check_pairs
 from worker.data.making.tokenizing import tokenization, why_unfit
+from worker.device.gpus import Nvml, check_gpus
+from worker.errors import DeviceUnusable
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
 
@@ -44,7 +46,7 @@ class TrainOptions:
         nodes: file of nodes, which may be of emulated types.
         script: file of events.
         output: folder for what the run leaves, in place of `spec.output.path`.
-        device: `cpu`, or `cuda`, which is refused.
+        device: `cpu` or `cuda`, in place of `spec.worker.device`.
         log_format: of the ranks' logs, in place of `spec.worker.logFormat`.
         plan: file of the plan that the run follows, in mode Manual.
     """
@@ -53,7 +55,7 @@ class TrainOptions:
     nodes: Path | None = None
     script: Path | None = None
     output: Path | None = None
-    device: str = "cpu"
+    device: Literal["cpu", "cuda"] | None = None
     log_format: Format | None = None
     plan: Path | None = None
 
@@ -107,10 +109,6 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
             wrong.append(str(error))
             return None
 
-    if options.device == "cuda":
-        wrong.append(
-            "--device cuda is not supported yet: the worker trains on CPU; leave --device out"
-        )
     job = _job(source, options.output, wrong)
     here = Composition(
         (Node(name=NODE, gpu_type=machine.gpu_type, gpus=options.ranks or machine.usual_ranks),)
@@ -146,6 +144,8 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
             *_checkpoints(job),
             *_limits(job, nodes, script, options.plan),
         ]
+    is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
+    wrong += _gpus(nodes) if is_cuda else []
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)), code="Refused")
@@ -154,7 +154,7 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
     gpus = like.gpus if emulates else 1
     price = None if like.price is None else like.price * gpus / like.gpus
     joiner = Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
-    run, notes = as_run_here(job, output, emulates, options.log_format)
+    run, notes = as_run_here(job, output, emulates, options.log_format, is_cuda=is_cuda)
     return Choices(
         job=_following(run, plan),
         nodes=nodes,
@@ -167,7 +167,12 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
 
 
 def as_run_here(
-    job: HeddleJob, output: Path, emulates: bool, log_format: Format | None = None
+    job: HeddleJob,
+    output: Path,
+    emulates: bool,
+    log_format: Format | None = None,
+    *,
+    is_cuda: bool = False,
 ) -> tuple[HeddleJob, tuple[str, ...]]:
     """The job without what only a cluster has, and a sentence for each thing that was left out."""
     spec, notes = job.spec, list(job.notes)
@@ -187,11 +192,25 @@ def as_run_here(
     if beyond is not None:
         notes.append(beyond)
     worker = spec.worker.model_copy(
-        update={"log_format": log_format or spec.worker.log_format, "template": {}}
+        update={
+            "log_format": log_format or spec.worker.log_format,
+            "template": {},
+            "device": "CUDA" if is_cuda else "CPU",
+        }
     )
     update = {"elastic": elastic, "output": Output(path=str(output)), "worker": worker}
     here = job.model_copy(update={"spec": spec.model_copy(update=update)})
     return saved_here(here, output), tuple(notes)
+
+
+def _gpus(nodes: Composition | None) -> list[str]:
+    """A sentence if the ranks cannot have a GPU each."""
+    ranks = max((node.gpus for node in nodes.nodes), default=1) if nodes else 1
+    try:
+        check_gpus(Nvml(), ranks)
+    except DeviceUnusable as error:
+        return [f"--device cuda: {error}"]
+    return []
 
 
 def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:

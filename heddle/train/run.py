@@ -170,7 +170,6 @@ class LocalRun:
         token_file.write_text(token, encoding="utf-8")
         token_file.chmod(0o600)
         elastic = self.job.spec.elastic
-        command = (sys.executable, "-m", "worker", "agent")
         entry = ("--rank-entry", options.rank_entry) if options.rank_entry else ()
         self.cluster = LocalCluster(
             self.job.name,
@@ -179,10 +178,11 @@ class LocalRun:
             token_file,
             self._trigger,
             emulates=options.emulates,
-            agent_command=(*command, *entry),
+            agent_command=(sys.executable, "-m", "worker", "agent", *entry),
             peer_timeout_s=elastic.peer_timeout_seconds,
             peak_flops_s=options.peak_flops_s,
             log_format=self.job.spec.worker.log_format or "text",
+            device=self.job.spec.worker.device.lower(),
             referenced=options.plan,
         )
         self._agents = Agents(

@@ -152,7 +152,7 @@ class Elastic(Section):
 
 
 class WorkerTemplate(Section):
-    """The worker pods: their template and the format of their logs."""
+    """The worker pods: their template, their device and the format of their logs."""
 
     template: Mapping[str, Any] = Field(
         default={},
@@ -161,6 +161,13 @@ class WorkerTemplate(Section):
             "merged into Heddle's container (image, command, env, volumeMounts, "
             "resources). Its args follow the agent's. docs/security.md lists the allowed "
             "fields."
+        ),
+    )
+    device: Literal["Auto", "CPU", "CUDA"] = Field(
+        default="Auto",
+        description=(
+            "Device of the ranks. Auto takes the GPUs of a pod where there is a driver, "
+            "else its processor."
         ),
     )
     log_format: Format | None = Field(

@@ -131,6 +131,8 @@ def pod_body(
         *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
         *("--log-format", job.spec.worker.log_format or defaults.log_format),
     ]
+    if job.spec.worker.device != "Auto":  # which an agent takes by itself, an older one too
+        arguments += ["--device", job.spec.worker.device.lower()]
     gpus = {GPU: str(action.gpus)}
     own = worker.get("resources") or {}
     asked = merge(_with_gpus(per_gpu_of(spec, defaults), action.gpus), own)
@@ -188,6 +190,7 @@ def _worker_container(image: str) -> Body:
             {"name": "HOME", "value": "/tmp"},
             {"name": "TMPDIR", "value": "/tmp"},
             {"name": VARIABLE, "value": str(CONTRACT)},
+            {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},  # CUDA and NVML
         ],
         "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
         # A pod that does not answer for two minutes is beyond what the operator waits for.

@@ -52,6 +52,7 @@ class AgentSettings:
 
     Attributes:
         emulate: each rank waits until the time of its GPU type's profile has passed.
+        device: of the ranks, cpu or cuda.
         peer_timeout_s: silence of a rank after which it is lost.
         grace_s: from SIGTERM to the end of the pod.
         peak_flops_s: of one rank of this machine, for GPU types without a data sheet.
@@ -65,6 +66,7 @@ class AgentSettings:
     host: str
     token: str
     emulate: bool = False
+    device: str = "cpu"
     peer_timeout_s: float = 10.0
     grace_s: float = 30.0
     stuck_s: float = 30.0
@@ -330,6 +332,7 @@ class Agent:
                     "pod": settings.pod,
                     "slot": member.slot,
                     "emulate": settings.emulate,
+                    "device": settings.device,
                     "store_key": store_key(settings.token),
                 }
                 self.processes.fork(member.slot, settings.rank_entry, arguments)

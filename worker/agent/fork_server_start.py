@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass
 
 from worker.agent.forkserver import ENVIRONMENT
+from worker.device.environment import DeviceKind, environment_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +28,16 @@ class ForkServer:
     control: socket.socket
 
 
-def start_fork_server(host: str) -> ForkServer:
+def start_fork_server(host: str, device: DeviceKind = "cpu") -> ForkServer:
     """Start one; whatever follows comes from its messages.
 
     Args:
         host: on which the pod's processes meet those of other pods.
+        device: of the ranks.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
-    environment = {**os.environ, **ENVIRONMENT}
+    environment = {**os.environ, **ENVIRONMENT, **environment_of(device)}
     if host in ("127.0.0.1", "::1"):
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with theirs:

@@ -45,8 +45,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
-    "DS_ACCELERATOR": "cpu",
-    "LOCAL_RANK": "0",
+    "LOCAL_RANK": "0",  # a rank sees one device
     "MASTER_ADDR": "127.0.0.1",  # read by DeepSpeed, never used: the world has formed before
 }
 # What a rank would import in its first stall: our part, and what DeepSpeed imports on building.
@@ -114,8 +113,12 @@ def _reap(control: socket.socket) -> None:
 def _fork(control: socket.socket, request: Fork, channel: socket.socket) -> None:
     parent = os.getpid()
     threads = len(list(Path("/proc/self/task").iterdir()))
+    error = None
     if threads != 1:
         error = f"the fork server has {threads} threads, its children would hang"
+    elif _has_used_cuda():
+        error = "the fork server has initialised CUDA, its children could make no call of it"
+    if error is not None:
         _answer(control, ForkRefused(key=request.key, error=error))
         channel.close()
         return
@@ -125,6 +128,12 @@ def _fork(control: socket.socket, request: Fork, channel: socket.socket) -> None
         _child(request, channel, parent)
     channel.close()
     _answer(control, Forked(key=request.key, pid=pid))
+
+
+def _has_used_cuda() -> bool:
+    """Whether a child could make no CUDA call; without torch there is none to make."""
+    cuda = sys.modules.get("worker.device.cuda")
+    return cuda is not None and bool(cuda.is_initialised())
 
 
 def _child(request: Fork, channel: socket.socket, parent: int) -> None:

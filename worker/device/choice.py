@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import os
 
+from worker.device.cuda import CudaDevice, begin_process
 from worker.device.device import CPU, Device
+from worker.device.environment import VISIBLE, visible
 
-DeviceKind = Literal["cpu", "cuda"]
+
+def device_of(kind: str) -> Device:
+    """The device of that kind, `cpu` or `cuda`; of GPUs the first one that this process sees."""
+    return CPU if kind == "cpu" else CudaDevice()
 
 
-def device_of(kind: DeviceKind | str) -> Device:
-    """The device of that kind; of GPUs the one that this process sees."""
-    if kind == "cpu":
-        return CPU
-    from worker.device.cuda import CudaDevice  # its first call is CUDA's first of the process
-
-    return CudaDevice()
+def own_device(kind: str, slot: int) -> Device:
+    """The device of a rank: of GPUs the one of its slot, and the process sees no other."""
+    if kind != "cpu":
+        os.environ[VISIBLE] = visible(slot, os.environ)  # before the first call of CUDA
+        begin_process()
+    return device_of(kind)

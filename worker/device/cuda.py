@@ -15,7 +15,8 @@ import torch
 
 from worker.device.broken import Broken
 from worker.device.device import Parts
-from worker.device.errors import DeviceSilent
+from worker.device.gpus import check_type
+from worker.errors import DeviceSilent
 
 LOOK_S = 20e-6  # between two looks at an event; a copy to the host takes about as long
 BREAK_S = 5.0  # for the device to end what it waits for once its world is broken
@@ -31,6 +32,10 @@ class CudaDevice:
         free, total = torch.cuda.mem_get_info(self.torch_device)
         self._context_bytes = total - free  # what CUDA holds before the first tensor
         self._side = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call] # torch's
+
+    def check(self, gpu_type: str) -> None:
+        """See `Device`."""
+        check_type(torch.cuda.get_device_name(self.torch_device), gpu_type)
 
     def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
         """See `Device`.
@@ -105,3 +110,19 @@ class CudaDevice:
     def held_bytes(self) -> int:
         """The most that torch has reserved, and CUDA's context."""
         return self._context_bytes + torch.cuda.max_memory_reserved(self.torch_device)
+
+
+def is_initialised() -> bool:
+    """Whether this process has made a CUDA call; a fork of it could make none."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call] # torch's
+
+
+def begin_process() -> None:
+    """Settings of a process that trains on a GPU, before its first operation.
+
+    fp32 is fp32, and sums of products in low precision are not rounded in between.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False

@@ -33,6 +33,13 @@ class Device(Protocol):
     def __hash__(self) -> int:
         """One object stands for each device."""
 
+    def check(self, gpu_type: str) -> None:
+        """Whether it is of the type of its seat in the plan.
+
+        Raises:
+            DeviceUnusable: it is another one.
+        """
+
     def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
         """The numbers of a tensor in memory of the host; waits until they are computed.
 
@@ -83,6 +90,9 @@ class CpuDevice:
     """The processor: its tensors are the host's, and its work is done when a call returns."""
 
     torch_device = torch.device("cpu")
+
+    def check(self, gpu_type: str) -> None:
+        """A processor stands for any type, as an emulated one."""
 
     def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
         """The tensor itself."""

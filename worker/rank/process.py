@@ -21,6 +21,7 @@ from worker.control.channel import Channel
 from worker.control.store_client import PATIENCE_S, StoreClient, connect
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
+from worker.device.choice import own_device
 from worker.device.device import CPU, Device
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
@@ -65,6 +66,7 @@ class GlooServices:
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """See `Services`."""
+        self.device.check(RankMap.of(plan).seats[rank].gpu_type)
         sets = rank_sets(model, plan)
         return World(
             store,
@@ -147,10 +149,13 @@ def main(
     store_key: str,
     job: str = "",
     emulate: bool = False,
+    device: str = "cpu",
     **_: object,
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone."""
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()
+    own = own_device(device, slot)
     deepspeed_engine.begin()
-    Rank(Channel(connection), pod, slot, GlooServices(emulate=emulate, store_key=store_key)).run()
+    services = GlooServices(emulate=emulate, store_key=store_key, device=own)
+    Rank(Channel(connection), pod, slot, services).run()

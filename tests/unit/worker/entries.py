@@ -7,15 +7,21 @@ import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+import types
 from typing import Any
 
 _threads: list[threading.Thread] = []
 
 
 def warm_up() -> None:
-    """Nothing to import; with HEDDLE_TEST_THREAD set it leaves a thread behind."""
+    """Nothing to import; it leaves a thread behind, or CUDA initialised, if the test says so."""
+    if "HEDDLE_TEST_CUDA" in os.environ:
+        device = types.ModuleType("worker.device.cuda")  # torch would take seconds
+        device.is_initialised = lambda: True
+        sys.modules[device.__name__] = device
     if "HEDDLE_TEST_THREAD" in os.environ:
         _threads.append(threading.Thread(target=threading.Event().wait, daemon=True))
         _threads[0].start()

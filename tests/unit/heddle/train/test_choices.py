@@ -85,7 +85,7 @@ def test_every_mistake_is_said_not_only_the_first(tmp_path):
     lines = mistakes(path, device="cuda")
     assert len(lines) == 5
     text = "\n".join(lines)
-    for words in ("--device cuda is not supported yet", "spec.steps", "learningRate", "colour"):
+    for words in ("NVIDIA_DRIVER_CAPABILITIES", "spec.steps", "learningRate", "colour"):
         assert words in text
     assert "exactly one of `name`, `path` and `entryPoint`" in text
 

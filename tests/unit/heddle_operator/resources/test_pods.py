@@ -227,3 +227,16 @@ def test_a_worker_is_ready_when_its_agent_answers_and_has_time_to():
         assert container[probe]["httpGet"] == {"path": "/healthz", "port": 8470}
     liveness = container["livenessProbe"]
     assert liveness["periodSeconds"] * liveness["failureThreshold"] >= 120
+
+
+def test_an_agent_is_told_of_a_device_that_the_job_chooses():
+    job = a_job()
+    arguments = pod_body(job, ACTION, DEFAULTS, 0.0)["spec"]["containers"][0]["args"]
+    assert "--device" not in arguments  # an older agent would not know it
+    worker = job.spec.worker.model_copy(update={"device": "CUDA"})
+    spec = job.spec.model_copy(update={"worker": worker})
+    pod = pod_body(job.model_copy(update={"spec": spec}), ACTION, DEFAULTS, 0.0)
+    (agent,) = (row for row in pod["spec"]["containers"] if row["name"] == "worker")
+    assert agent["args"][agent["args"].index("--device") + 1] == "cuda"
+    env = {row["name"]: row.get("value") for row in agent["env"]}
+    assert env["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"

@@ -14,6 +14,7 @@ import pytest
 
 from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
 from worker.control.messages import FROM_FORK_SERVER, Exited, Fork, Forked, ForkRefused, Warm
+from worker.device.environment import environment_of
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
@@ -40,7 +41,7 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, *command, *ours],
                 cwd=ROOT,
-                env={**os.environ, **ENVIRONMENT, **environment},
+                env={**os.environ, **ENVIRONMENT, **environment_of("cpu"), **environment},
                 pass_fds=[theirs.fileno()],
                 stderr=subprocess.PIPE,
             )
@@ -145,14 +146,22 @@ def test_no_child_outlives_the_server(server, how):
     assert server.process.wait(LIMIT_S) == (-signal.SIGKILL if how == "killed" else 0)
 
 
-def test_with_a_second_thread_it_refuses_to_fork():
-    threaded = Server("-c", LIGHT, HEDDLE_TEST_THREAD="1")
+@pytest.mark.parametrize(
+    ("setting", "error"),
+    [
+        ("HEDDLE_TEST_THREAD", "the fork server has 2 threads, its children would hang"),
+        (
+            "HEDDLE_TEST_CUDA",
+            "the fork server has initialised CUDA, its children could make no call of it",
+        ),
+    ],
+)
+def test_it_refuses_to_fork_with_a_second_thread_or_once_cuda_was_used(setting, error):
+    threaded = Server("-c", LIGHT, **{setting: "1"})
     try:
         assert threaded.hear() == Warm()
         channel = threaded.fork("tell", key=4)
-        assert threaded.hear() == ForkRefused(
-            key=4, error="the fork server has 2 threads, its children would hang"
-        )
+        assert threaded.hear() == ForkRefused(key=4, error=error)
         assert read_all(channel) == []
     finally:
         threaded.close()

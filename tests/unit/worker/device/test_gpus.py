@@ -1,0 +1,79 @@
+"""worker/device/gpus.py: GPUs that cannot be trained on are refused, each by its code."""
+
+from __future__ import annotations
+
+import pytest
+
+from worker.device.gpus import Gpu, Nvml, check_gpus, check_type, device_kind
+from worker.errors import DeviceUnusable
+
+H100 = Gpu("NVIDIA H100 80GB HBM3", 85 << 30, 1 << 29)
+
+
+class Told:
+    """A driver that says what a test wants."""
+
+    def __init__(self, version="580.65.06", gpus=(H100,)):
+        self._version, self._gpus = version, gpus
+
+    def version(self):
+        return self._version
+
+    def gpus(self):
+        return tuple(self._gpus)
+
+
+NONE = Told(version=None, gpus=())
+
+
+@pytest.mark.parametrize(
+    ("driver", "count", "code"),
+    [
+        (NONE, 1, "Missing"),
+        (Told(version="550.54.15"), 1, "Unsupported"),
+        (Told(version=""), 1, "Unsupported"),
+        (Told(), 2, "OutOfRange"),
+        (Told(gpus=[H100._replace(used_bytes=20 << 30)]), 1, "Taken"),
+        (Told(gpus=[H100._replace(is_divided=True)]), 1, "Unsupported"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused_by_its_code_in_one_sentence(driver, count, code):
+    for refused in (lambda: check_gpus(driver, count), lambda: device_kind("cuda", driver, count)):
+        with pytest.raises(DeviceUnusable) as error:
+            refused()
+        assert error.value.code == code
+        assert "\n" not in str(error.value)
+
+
+def test_gpus_that_the_pod_was_not_given_do_not_matter():
+    check_gpus(Told(gpus=[H100, H100._replace(used_bytes=80 << 30)]), 1)
+
+
+def test_auto_takes_gpus_where_there_is_a_driver_and_else_the_processor():
+    assert device_kind("auto", NONE, 4) == "cpu"
+    assert device_kind("auto", Told(gpus=()), 4) == "cpu"
+    assert device_kind("auto", Told(), 1) == "cuda"
+    assert device_kind("cpu", Told(), 1) == "cpu"
+    with pytest.raises(DeviceUnusable):
+        device_kind("auto", Told(), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_type"),
+    [
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("NVIDIA GH200 480GB", "gh200-96"),
+        ("Tesla V100-SXM2-16GB", "v100-16"),
+    ],
+)
+def test_a_gpu_is_of_the_type_of_its_label(name, gpu_type):
+    check_type(name, gpu_type)
+    with pytest.raises(DeviceUnusable) as error:
+        check_type(name, "l4")
+    assert error.value.code == "Mismatch"
+
+
+@pytest.mark.skipif(Nvml().version() is not None, reason="this machine has an NVIDIA driver")
+def test_without_a_library_there_is_no_driver_and_no_gpu():
+    assert (Nvml().version(), Nvml().gpus()) == (None, ())

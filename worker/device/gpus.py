@@ -1,0 +1,170 @@
+"""The GPUs that a pod sees, by the driver's own library, and whether they can be trained on.
+
+Asking NVML initialises no CUDA, so an agent may do it before its fork server forks.
+Source: NVIDIA's NVML API reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import NamedTuple, Protocol
+
+from planner.wording import counted
+from worker.device.environment import DeviceKind
+from worker.errors import DeviceUnusable
+
+LEAST_DRIVER = 580  # the first branch with CUDA 13, of which torch's wheels are
+FREE_SHARE = 0.9  # of a GPU's memory at the start; CUDA itself takes less than a gigabyte
+_LIBRARY = "libnvidia-ml.so.1"
+_TEXT_BYTES = 96
+
+
+class Gpu(NamedTuple):
+    """One GPU.
+
+    Attributes:
+        name: as the driver says it, such as NVIDIA H100 80GB HBM3.
+        total_bytes, used_bytes: of its memory.
+        is_divided: it is cut into parts (MIG).
+    """
+
+    name: str
+    total_bytes: int
+    used_bytes: int
+    is_divided: bool = False
+
+
+class Driver(Protocol):
+    """What a pod's driver says; a fake of it tells of any machine."""
+
+    def version(self) -> str | None:
+        """Of the driver; None: there is none."""
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those that this pod sees."""
+
+
+def device_kind(asked: str, driver: Driver, count: int) -> DeviceKind:
+    """The device of a pod's ranks: `auto` takes GPUs where there is a driver with any.
+
+    Args:
+        asked: auto, cpu or cuda.
+        driver: of this machine.
+        count: GPUs that the pod was given.
+
+    Raises:
+        DeviceUnusable: GPUs are to be used, and cannot be.
+    """
+    if asked == "cpu" or (asked == "auto" and not (driver.version() and driver.gpus())):
+        return "cpu"
+    check_gpus(driver, count)
+    return "cuda"
+
+
+def check_gpus(driver: Driver, count: int) -> None:
+    """Refuse GPUs that cannot be trained on, in one sentence.
+
+    Raises:
+        DeviceUnusable: see its codes.
+    """
+    version = driver.version()
+    if version is None:
+        raise DeviceUnusable(
+            f"{_LIBRARY} is not there, so this pod has no NVIDIA driver; give it GPUs with "
+            "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or choose device CPU",
+            code="Missing",
+        )
+    major = version.partition(".")[0]
+    if not major.isdecimal() or int(major) < LEAST_DRIVER:
+        raise DeviceUnusable(
+            f"the NVIDIA driver is version {version}, this torch needs {LEAST_DRIVER} or newer; "
+            "update the driver of the node",
+            code="Unsupported",
+        )
+    gpus = driver.gpus()
+    if len(gpus) < count:
+        raise DeviceUnusable(
+            f"this pod sees {counted(len(gpus), 'GPU')} and was given {count}; compare "
+            "nvidia-smi with the pod's nvidia.com/gpu",
+            code="OutOfRange",
+        )
+    for index, gpu in enumerate(gpus[:count]):
+        if gpu.is_divided:
+            raise DeviceUnusable(
+                f"GPU {index} ({gpu.name}) is divided by MIG, and only whole GPUs are trained on; "
+                "switch MIG off or leave the node out",
+                code="Unsupported",
+            )
+        if gpu.used_bytes > (1 - FREE_SHARE) * gpu.total_bytes:
+            raise DeviceUnusable(
+                f"another process holds {gpu.used_bytes / 1e9:.1f} of the "
+                f"{gpu.total_bytes / 1e9:.1f} GB of GPU {index}; end it, or share no GPU by time",
+                code="Taken",
+            )
+
+
+def check_type(name: str, gpu_type: str) -> None:
+    """Refuse a GPU of another type than its node says, such as a100-80 by a label.
+
+    Raises:
+        DeviceUnusable: the driver names another model.
+    """
+    model = gpu_type.partition("-")[0].lower()
+    if model not in name.lower().replace("-", " ").replace("gh200", "gh200 h100").split():
+        raise DeviceUnusable(
+            f"the node says that its GPUs are {gpu_type}, the driver says {name}; correct the "
+            "node's label",
+            code="Mismatch",
+        )
+
+
+class Nvml:
+    """The driver's own library; each question opens and closes it."""
+
+    def version(self) -> str | None:
+        """See `Driver`."""
+        library = _opened()
+        if library is None:
+            return None
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        library.nvmlSystemGetDriverVersion(text, _TEXT_BYTES)
+        library.nvmlShutdown()
+        return text.value.decode(errors="replace")
+
+    def gpus(self) -> tuple[Gpu, ...]:
+        """See `Driver`."""
+        library = _opened()
+        if library is None:
+            return ()
+        count = ctypes.c_uint(0)
+        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        found = tuple(_gpu(library, index) for index in range(count.value))
+        library.nvmlShutdown()
+        return found
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (
+        ("total", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+def _opened() -> ctypes.CDLL | None:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        return None
+    return library if library.nvmlInit_v2() == 0 else None
+
+
+def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
+    handle, memory = ctypes.c_void_p(), _Memory()
+    library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+    name = ctypes.create_string_buffer(_TEXT_BYTES)
+    library.nvmlDeviceGetName(handle, name, _TEXT_BYTES)
+    library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+    current, pending = ctypes.c_uint(0), ctypes.c_uint(0)
+    library.nvmlDeviceGetMigMode(handle, ctypes.byref(current), ctypes.byref(pending))
+    return Gpu(name.value.decode(errors="replace"), memory.total, memory.used, bool(current.value))
