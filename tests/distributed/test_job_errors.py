@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -33,7 +32,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
 NODES = (Node(name="a", gpu_type="demo-fast", gpus=3),)
-DONE_S = 10.0  # after a disk can be written again
 KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
 
 
@@ -166,37 +164,6 @@ def test_a_change_without_memory_is_over_within_a_second_and_not_tried_again(
             assert run.epochs == record.epoch
 
     asyncio.run(main())
-
-
-def make_room(disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,size=32m", disk], check=True)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount the disk of this test")
-def test_a_full_disk_at_the_end_delays_the_job_until_there_is_room(
-    tmp_path: Path, corpus: Path
-) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=True)
-
-    async def main() -> None:
-        spec = {"output": {"path": str(disk / "weights")}, "steps": 5}
-        async with running(tmp_path, corpus, **spec) as run:
-            decision = await run.until(lambda decision: "no space left" in decision.message)
-            assert decision.phase == "Saving"
-            make_room(disk)
-            given_s = time.monotonic()
-            await run.until(lambda decision: decision.phase == "Complete")
-            assert time.monotonic() - given_s < DONE_S
-            assert run.epochs == 1
-
-    try:
-        asyncio.run(main())
-        names = {path.name for path in (disk / "weights").iterdir()} - {"measurements"}
-        assert names == {"config.json", "model.safetensors"}
-    finally:
-        subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_ranks_tell_how_slow_a_node_is(tmp_path: Path, corpus: Path, errors: Path) -> None:
