@@ -38,9 +38,6 @@ def divide(claims: Iterable[Claim], supply: Mapping[str, int]) -> None:
     if choices(len(rows), free) <= MOST:
         rows.sort(key=lambda claim: claim.rank)
         divide_few(rows, free)
-        for claim in rows:
-            free.subtract(claim.dealt)
-        _deal_rest(rows, free)
         return
     for rank in sorted({claim.rank for claim in rows}):
         equals = [claim for claim in rows if claim.rank == rank]
