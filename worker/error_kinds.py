@@ -51,6 +51,14 @@ class Trouble(NamedTuple):
         return Trouble(prefix + sentence, kind)
 
 
+def has_lost_its_device(error: BaseException) -> bool:
+    """Whether this process can use its device no more, as after any CUDA error but lack of memory.
+
+    A lost peer is no such error: the device goes on.
+    """
+    return isinstance(error, DeviceSilent) or type(error).__name__ == "AcceleratorError"
+
+
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     """The kind of an error, and what happened in one line, without gloo's source path."""
     text = str(error).splitlines()[0] if str(error) else ""

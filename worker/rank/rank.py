@@ -20,7 +20,7 @@ from worker.control.channel import Channel
 from worker.control.connections import cut
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.engine.seam import SUSPEND, Engine
-from worker.error_kinds import Trouble
+from worker.error_kinds import Trouble, has_lost_its_device
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
@@ -82,6 +82,8 @@ class Rank:
                 # One that has halted may be forming the next epoch's groups: no word for it.
                 if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
                     self._told_to_halt = message.reason
+                    if (world := self._world) is not None:
+                        world.break_(message.reason)
                     cut()
             case Save() | Suspend():
                 self._saves.hear(message)
@@ -265,6 +267,8 @@ class Rank:
         self._change.forget()
         self._halted_s = self._halted_s or time.monotonic()
         self._become("halted")
+        if has_lost_its_device(error):  # and the state with it; the agent has heard why
+            raise SystemExit(1)
 
     def _leave_world(self) -> None:
         if self._world is not None:

@@ -9,8 +9,15 @@ import torch
 import torch.distributed as dist
 
 from migration.errors import NoFreePort, TransferFailed
-from worker.error_kinds import describe_error
-from worker.errors import EngineFailed, InvalidDataset, NonFinite, NoPortToStore, RendezvousFailed
+from worker.error_kinds import describe_error, has_lost_its_device
+from worker.errors import (
+    DeviceSilent,
+    EngineFailed,
+    InvalidDataset,
+    NonFinite,
+    NoPortToStore,
+    RendezvousFailed,
+)
 
 BIND = (
     "[enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/socket.cc:95] rv != -1. "
@@ -97,3 +104,20 @@ def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
     other = ZeroDivisionError("division by zero")
     other.add_note("stage 1 of 2")
     assert describe_error(other)[1] == "ZeroDivisionError: division by zero"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), True),
+        (DeviceSilent(5.0), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+        (ConnectionError("rank 1 is gone"), False),
+        (RuntimeError(GLOO), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_an_error_of_the_device_itself_ends_the_process(error, is_lost):
+    assert has_lost_its_device(error) == is_lost
+    if is_lost:
+        assert describe_error(error)[0] == "device"
