@@ -63,4 +63,4 @@ class SimulatedDevice:
 
 def device_numbers(tensor: torch.Tensor) -> torch.Tensor:
     """What a tensor of whatever device holds, for a test to compare."""
-    return numbers_of(tensor).detach()
+    return numbers_of(tensor).detach().cpu()

@@ -3,6 +3,8 @@
 cpu       host tensors over gloo, as a job without GPUs
 staged    device tensors through staging memory over gloo
 recorded  device tensors over wires with NCCL's manners
+cuda      tensors of a GPU, which all ranks share, through staging memory over gloo
+    cuda      tensors of a GPU, which all ranks share, through staging memory over gloo
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from migration.errors import TransferFailed
 from tests.simulated_device.device import SimulatedDevice
 from tests.simulated_device.recorded_wire import RecordedWire
 from worker.control.store_client import StoreClient
+from worker.device.choice import own_device
 from worker.device.device import CPU
 from worker.rank.process import GlooServices
 
-Way = Literal["cpu", "staged", "recorded"]
+Way = Literal["cpu", "staged", "recorded", "cuda"]
 
 
 class StoryServices(GlooServices):
@@ -43,6 +46,8 @@ class StoryServices(GlooServices):
 
 def on(way: Way):
     """The device of a way."""
+    if way == "cuda":
+        return own_device("cuda", 0)
     return CPU if way == "cpu" else SimulatedDevice()
 
 

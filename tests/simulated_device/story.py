@@ -218,7 +218,11 @@ class Actor:
 
 def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, folder: Path) -> None:
     """The life of one rank; `say` is heard even of a process that is killed."""
-    if way != "cpu":
+    if way == "cuda":
+        from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
+
+        set_accelerator(CUDA_Accelerator())
+    elif way != "cpu":
         set_accelerator(SimulatedAccelerator())
     torch.backends.cuda.enable_flash_sdp(False)  # the simulated device has the plain kernel alone
     begin()

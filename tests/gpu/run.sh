@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Checks for the first minutes on a GPU: each in a process of its own with a limit, one line of JSON
+# each, the most valuable first; none stops the others.  Within 10 minutes, without a network.
+#
+#   tests/gpu/run.sh          on the GPU of this machine, with its own torch
+#   tests/gpu/run.sh --dry    the same checks on the simulated device
+#
+# PYTHON: interpreter.  OUT: folder for the lines and logs.  WHEELS: folder of unpacked pure wheels
+# that this machine lacks, such as DeepSpeed's.  PATIENCE: factor of the limits on a busy machine.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+python=${PYTHON:-python3}
+out=${OUT:-$(mktemp -d)}
+mkdir -p "$out"
+export PYTHONPATH="$PWD:${WHEELS:-}" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo LOCAL_RANK=0
+export MASTER_ADDR=127.0.0.1 PYTORCH_NVML_BASED_CUDA_CHECK=1 DS_ACCELERATOR=cpu
+status=0
+for one in versions:20 fork:40 device:30 wire:60 update:60 story:300; do
+  check=${one%:*} limit=$((${one#*:} * ${PATIENCE:-1}))
+  line=$(timeout --kill-after=5 "$limit" "$python" -m tests.gpu.checks "$check" "$@" \
+    2>"$out/$check.log")
+  code=$?
+  if [ $code != 0 ]; then
+    status=1
+    [ -n "$line" ] || line="{\"check\": \"$check\", \"ok\": false, \"exit\": $code}"
+  fi
+  printf '%s\n' "$line" | tee -a "$out/gpu.jsonl"
+done
+exit $status

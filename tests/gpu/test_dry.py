@@ -1,0 +1,36 @@
+"""Every check of the first run on a GPU holds on the simulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.checks import CHECKS
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 1400.0  # on a busy machine; a quiet one needs a minute
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(1500)
+def test_all_checks_hold_on_the_simulated_device(tmp_path):
+    done = subprocess.run(
+        [str(ROOT / "tests" / "gpu" / "run.sh"), "--dry"],
+        env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path), "PATIENCE": "4"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["check"]: line["ok"] for line in lines} == dict.fromkeys(CHECKS, True)
+    assert done.returncode == 0
+    (update,) = (line for line in lines if line["check"] == "update")
+    assert update["processor"] == update["whole"]
+    (story,) = (line for line in lines if line["check"] == "story")
+    assert set(story["apart"].values()) == {0.0}
