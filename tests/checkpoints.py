@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from worker.checkpoint.manifest import VERSION, Manifest, SavedStep
 from worker.checkpoint.save import commit, save_part
 from worker.checkpoint.vault import Vault
 from worker.contract import TrainingSpec
-from worker.model.boxes import view
+from worker.model.boxes import chunks_of, view
 
 
 class State:
@@ -38,6 +39,10 @@ class State:
         tensor = self._tensors[box.tensor]
         whole = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
         return view(tensor, whole, self.parts[box.tensor], box)
+
+    def chunks(self, box: Piece) -> list[Iterator[torch.Tensor]]:
+        """The chunks of each part of a box."""
+        return [chunks_of(part) for part in self.read(box)]
 
 
 @cache
@@ -79,6 +84,6 @@ def save(
     """Both phases of a save by all ranks of a plan."""
     pieces = written(held.model, plan)
     for rank, mine in pieces.items():
-        save_part(vault, attempt, rank, held.model, mine, held.read)
+        save_part(vault, attempt, rank, held.model, mine, held.chunks)
     known = known or about(held.model, attempt.step)
     return commit(vault, attempt, len(pieces), held.model, known, "data")

@@ -47,7 +47,8 @@ class Turn(NamedTuple):
         longest: share by which the longest step was longer.
         middle: share by which the median step was longer.
         seconds: of the save, until it was whole.
-        copy_s: that training waited for the copy, of the slower rank.
+        copy_s: that updates waited for copies, of the slower rank.
+        copied_bytes: that a rank has copied ahead of its writing, the most.
         memory_bytes: more than the peak of a quiet step, of the worse rank.
         steps: beside the save.
     """
@@ -57,6 +58,7 @@ class Turn(NamedTuple):
     middle: float
     seconds: float
     copy_s: float
+    copied_bytes: int
     memory_bytes: int
     steps: int
 
@@ -128,6 +130,7 @@ def _turn(found: list[dict[str, Any]], turn: int, mode: str, saves: list[dict[st
         middle=share(lambda ranks: statistics.median(r.wall_s for rows in ranks for r in rows)),
         seconds=max(save["seconds"] for save in saves),
         copy_s=max(save["copy_s"] for save in saves),
+        copied_bytes=max(save["copied_bytes"] for save in saves),
         memory_bytes=max(
             max(row.peak_bytes for row in beside) - max(row.peak_bytes for row in alone)
             for beside, alone in zip(of(mode), of("quiet"), strict=True)
@@ -171,10 +174,11 @@ def report(found: list[dict[str, Any]]) -> str:
         "",
         "- Seconds of the processor are those of both processes, from a boundary to the next: the",
         "  copy, the digests and the writing count, and so does what the system does for them.",
-        "- A step's seconds are those of the step alone. The wait for the copy comes before it.",
-        "- Memory is the most that a process holds, above that in quiet steps. A save holds a copy",
-        f"  of what the rank writes ({num_bytes / 1e9:.2f} GB), and frees each box once it is"
-        " written.",
+        "- A step's seconds are those from a boundary to the next, with all that a save takes.",
+        "- Memory is the most that a process holds, above that in quiet steps. A paced save copies",
+        f"  what the rank writes ({num_bytes / 1e9:.2f} GB) beside the training, and frees each"
+        " chunk",
+        "  once it is written. The other one copies what the first update meets unwritten.",
         "- The two cores have the two ranks, so writing takes its time from the steps.",
     ]
     return "\n".join(lines) + "\n"
@@ -185,7 +189,8 @@ FIGURES: tuple[tuple[str, float | None, str, Callable[[Turn], float]], ...] = (
     ("longest step", MOST_STEP, "{:+.1%}", lambda turn: turn.longest),
     ("median step", None, "{:+.1%}", lambda turn: turn.middle),
     ("seconds of a save", MOST_SAVE_S, "{:.1f}", lambda turn: turn.seconds),
-    ("wait for the copy, s", None, "{:.2f}", lambda turn: turn.copy_s),
+    ("updates wait for copies, s", None, "{:.2f}", lambda turn: turn.copy_s),
+    ("copied ahead, GB", None, "{:.2f}", lambda turn: turn.copied_bytes / 1e9),
     ("memory, GB", None, "{:.2f}", lambda turn: turn.memory_bytes / 1e9),
     ("steps beside it", None, "{:.0f}", lambda turn: turn.steps),
 )

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     Attributes:
         turn: it belongs to.
         mode: of the save beside it: paced or unpaced; quiet without one.
-        wall_s: of the step alone.
+        wall_s: from the boundary before to the end of the step.
         cpu_s: of the process, from the boundary before to the end of the step.
         peak_bytes: the most memory that the process held in that time.
     """
@@ -55,13 +55,16 @@ class _Rank:
         from worker.checkpoint.boxes import written
         from worker.checkpoint.folder_vault import FolderVault
         from worker.checkpoint.saver import Saver
+        from worker.control.host_memory import free_bytes
         from worker.state.held_state import HeldState
+        from worker.state.still import StillState
 
         plan = Plan.from_json(wanted["plan"])
         spec = TrainingSpec.model_validate(wanted["spec"])
         model, seat = spec.model_shape(), RankMap.of(plan).seats[rank]
         self.rank, self.store = rank, store
-        self.engine, shards = built(store, spec, plan, seat)
+        still = StillState()
+        self.engine, shards = built(store, spec, plan, seat, still)
         self.held = HeldState(model)
         self.held.add_shards(seat, shards)
         pieces = written(model, plan)
@@ -74,6 +77,8 @@ class _Rank:
             pieces=pieces[rank],
             keep_last=1,
             data_digest=lambda: "",
+            still=still,
+            free_bytes=free_bytes,
         )
         self.step, self.saves, self.rows = 0, [], list[Row]()
 
@@ -109,7 +114,8 @@ class _Rank:
         assert self.saver.wait(60.0)
         (record,) = self.saver.take_records()
         assert record.outcome == "saved", record
-        self.saves.append({"mode": mode, **record.model_dump(mode="json")})
+        copied = {"copied_bytes": self.saver.staged_bytes}
+        self.saves.append({"mode": mode, **copied, **record.model_dump(mode="json")})
 
     def _until_whole(self) -> Iterator[None]:
         """Once for each step that begins while the checkpoint is not whole, as rank 0 sees it."""
@@ -123,10 +129,9 @@ class _Rank:
 
     def _train(self, turn: int, mode: str, first: Any = None) -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        cpu_s = time.process_time()
+        cpu_s, began_s = time.process_time(), time.monotonic()
         if first is not None:
             assert first(), "no save began"
-        began_s = time.monotonic()
         self.engine.train_step(None)
         self.rows.append(
             Row(

@@ -87,7 +87,7 @@ class Rank:
     def heddle_saves(self) -> None:
         """Both phases; the commit comes when both parts are there."""
         vault = FolderVault(self.ours)
-        save_part(vault, self.attempt, self.rank, self.model, self.pieces, self.held.read)
+        save_part(vault, self.attempt, self.rank, self.model, self.pieces, self.held.chunks)
         dist.barrier()
         if self.rank == 0:
             state = blank_state(self.attempt.step)

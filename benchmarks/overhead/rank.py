@@ -60,14 +60,20 @@ def _in_turn(
     return {"seconds": seconds[1:], "losses": losses}
 
 
-def built(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> tuple[Any, Any]:
-    """A rank's engine, and the shards that it trains in place, with the weights of the seed."""
+def built(
+    store: Any, spec: TrainingSpec, plan: Plan, seat: Seat, still: Any = None
+) -> tuple[Any, Any]:
+    """A rank's engine, and the shards that it trains in place, with the weights of the seed.
+
+    `still` hears of its updates; by default nobody reads the state.
+    """
     from worker.checkpoint.start_source import FirstWeights
     from worker.engine.deepspeed import begin, warm_up
     from worker.engine.seam import StageBuild
     from worker.model.initial_weights import initial_rows
     from worker.rank.process import GlooServices
     from worker.state.shards import TargetShards
+    from worker.state.still import StillState
 
     warm_up()
     os.environ["LOCAL_RANK"] = "0"
@@ -86,6 +92,7 @@ def built(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> tuple[Any, 
         shards=target.shards,
         buffers=target.buffers,
         activity=services.activity,
+        still=still or StillState(),
     )
     return services.build_engine(build), target.shards
 

@@ -237,6 +237,7 @@ def _build(
     case: Case, spec: TrainingSpec, move: Any, world: Any, target: Any, activity: Any
 ) -> Any:
     from worker.engine.seam import StageBuild
+    from worker.state.still import StillState
 
     return StageBuild(
         model=case.model,
@@ -247,6 +248,7 @@ def _build(
         shards=target.shards,
         buffers=target.buffers,
         activity=activity,
+        still=StillState(),
     )
 
 

@@ -25,7 +25,7 @@ def save(folder: Path, model: ModelShape, move: Any, held: HeldState, progress: 
     vault, spec = FolderVault(folder), move.directive.training
     attempt = Attempt(epoch=move.directive.epoch, step=progress.step)
     pieces = written(model, move.plan)
-    save_part(vault, attempt, move.seat.rank, model, pieces[move.seat.rank], held.read)
+    save_part(vault, attempt, move.seat.rank, model, pieces[move.seat.rank], held.chunks)
     if move.seat.rank:
         return
     state = SavedStep.at(progress, spec, move.plan.digest)

@@ -56,6 +56,7 @@ def _train(rank, store, epoch, precision, data):
     from worker.model.boxes import view
     from worker.model.initial_weights import initial_rows
     from worker.state.shards import TargetShards
+    from worker.state.still import StillState
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -85,6 +86,7 @@ def _train(rank, store, epoch, precision, data):
         shards=target.shards,
         buffers=target.buffers,
         activity=activity,
+        still=StillState(),
     )
     engine = DeepSpeedEngine(build, Dataset(spec.data, 16, MODEL.vocab), RealPace())
     engine.progress = Progress.of_start(spec)

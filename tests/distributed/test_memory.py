@@ -111,6 +111,7 @@ def _count(rank, store, epoch, case, data):
     from worker.profile.bench import Bench
     from worker.profile.layers import measure_layer
     from worker.state.shards import TargetShards
+    from worker.state.still import StillState
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -143,6 +144,7 @@ def _count(rank, store, epoch, case, data):
         shards=target.shards,
         buffers=target.buffers,
         activity=activity,
+        still=StillState(),
     )
     engine = DeepSpeedEngine(build, dataset, RealPace())
     engine.progress = Progress.of_start(spec)

@@ -158,6 +158,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     from worker.engine.seam import StageBuild
     from worker.model.model import Head
     from worker.state.shards import TargetShards
+    from worker.state.still import StillState
     from worker.weights.hugging_face.reading import open_weights
     from worker.weights.hugging_face.tensors import family_of
     from worker.world.pace import RealPace
@@ -179,6 +180,7 @@ def differences(rank, store, epoch, folder, kind, plan):
         shards=target.shards,
         buffers=target.buffers,
         activity=activity,
+        still=StillState(),
     )
     engine = DeepSpeedEngine(build, Dataset(spec.data, LENGTH, model.vocab), RealPace())
     seen = []

@@ -48,7 +48,8 @@ class MemoryVault:
 
     def names(self, prefix: str = "") -> tuple[str, ...]:
         self.fails("names", prefix)
-        return tuple(sorted(name for name in self.objects if name.startswith(prefix)))
+        with self._lock:
+            return tuple(sorted(name for name in self.objects if name.startswith(prefix)))
 
     def facts(self, prefix: str = "") -> dict[str, Facts]:
         return {name: Facts(len(self.objects[name]), time.time()) for name in self.names(prefix)}

@@ -161,7 +161,7 @@ class History:
 
             def part(view=view, rank=rank, process=process) -> None:
                 held = self.state(attempt)
-                save_part(view, attempt, rank, self.model, pieces[rank], held.read)
+                save_part(view, attempt, rank, self.model, pieces[rank], held.chunks)
                 if rank == 0:
                     self._finish(process, view, attempt, len(pieces), "data")
 

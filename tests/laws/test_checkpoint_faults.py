@@ -61,7 +61,7 @@ def test_a_manifest_cut_or_changed_at_any_byte_is_refused():
 def test_a_record_with_another_digest_commits_nothing():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     for rank, mine in pieces.items():
-        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).chunks)
     whole = dict(vault.objects)
     record = whole[OLD.name("part-1.json")]
     place = record.rindex(b'"]') - 1  # a box ends with its digest
@@ -81,7 +81,7 @@ def retain(vault):
 def test_a_rank_that_stalls_before_its_commit_finds_its_files_gone():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     for rank, mine in pieces.items():
-        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).chunks)
 
     def meanwhile():
         save(vault, NEW, PLAN, state(MODEL, 20))
@@ -97,7 +97,7 @@ def test_a_rank_that_stalls_before_its_commit_finds_its_files_gone():
 def test_a_late_commit_amid_its_removal_leaves_no_manifest_without_files():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     for rank, mine in pieces.items():
-        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).chunks)
     save(vault, NEW, PLAN, state(MODEL, 20))
 
     def meanwhile():
@@ -115,7 +115,7 @@ def test_a_late_commit_amid_its_removal_leaves_no_manifest_without_files():
 def test_no_manifest_is_committed_while_a_file_is_gone():
     vault, pieces, seen = MemoryVault(), written(MODEL, PLAN), []
     for rank, mine in pieces.items():
-        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).chunks)
     del vault.objects[OLD.name("rank-1-0.safetensors")]
     vault.fails = lambda operation, _: seen.append(operation)
     with pytest.raises(VaultFailed) as refusal:
@@ -127,7 +127,7 @@ def test_no_manifest_is_committed_while_a_file_is_gone():
 def test_a_store_that_gives_back_another_manifest_is_told():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     for rank, mine in pieces.items():
-        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).read)
+        save_part(vault, OLD, rank, MODEL, mine, state(MODEL, 10).chunks)
     view = FaultyVault(vault, Fault("lies", "read", len(pieces), 0.5))  # after the records
     with pytest.raises(InvalidManifest) as refusal:
         commit(view, OLD, len(pieces), MODEL, about(MODEL, 10), "data")

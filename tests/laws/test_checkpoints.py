@@ -217,19 +217,19 @@ def test_a_commit_waits_for_every_part_and_takes_no_foreign_one():
     vault, pieces = MemoryVault(), written(MODEL, PLAN)
     held = state(MODEL, 10)
     for rank in list(pieces)[1:]:
-        save_part(vault, FIRST, rank, MODEL, pieces[rank], held.read)
+        save_part(vault, FIRST, rank, MODEL, pieces[rank], held.chunks)
     with pytest.raises(NotYet):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data")
     vault.objects[FIRST.name("part-0.json")] = b'{"rank": 0'
     with pytest.raises(InvalidManifest):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data")
-    save_part(vault, FIRST, 0, MODEL, pieces[0][1:], held.read)  # a box is missing
+    save_part(vault, FIRST, 0, MODEL, pieces[0][1:], held.chunks)  # a box is missing
     with pytest.raises(InvalidManifest):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data")
-    save_part(vault, FIRST, 0, MODEL, (*pieces[0], pieces[1][0]), held.read)  # a box twice
+    save_part(vault, FIRST, 0, MODEL, (*pieces[0], pieces[1][0]), held.chunks)  # a box twice
     with pytest.raises(InvalidManifest):
         commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data")
-    save_part(vault, FIRST, 0, MODEL, pieces[0], held.read)
+    save_part(vault, FIRST, 0, MODEL, pieces[0], held.chunks)
     assert commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data") is not None
     assert commit(vault, FIRST, len(pieces), MODEL, about(MODEL, 10), "data") is None
 

@@ -150,7 +150,8 @@ class Actor:
 
     def prepare(self, directive: Directive) -> Preparation:
         held = self.state.holdings(self.model)
-        return Preparation(self.model, directive, "a", self.rank, held, self.services)
+        still = self.state.still
+        return Preparation(self.model, directive, "a", self.rank, held, self.services, still)
 
     def take(self, preparation: Preparation) -> Prepared:
         until_s = time.monotonic() + LIMIT_S

@@ -47,9 +47,15 @@ def written(model: ModelShape, plan: Plan) -> dict[int, tuple[Piece, ...]]:
 
 
 def by_file(boxes: Sequence[Piece]) -> tuple[tuple[Piece, ...], ...]:
-    """The boxes of one rank [files][boxes]: a file has a tensor once."""
+    """The boxes of one rank [files][boxes]: a file has a tensor once.
+
+    The last tensor comes first: an update begins with the first one, so it meets fewer that are
+    not written yet.
+    """
     files: list[list[Piece]] = []
-    for _, of_tensor in groupby(sorted(boxes), key=lambda box: box.tensor):
+    place = {box.tensor: index for index, box in enumerate(boxes)}
+    last_first = sorted(boxes, key=lambda box: -place[box.tensor])
+    for _, of_tensor in groupby(last_first, key=lambda box: box.tensor):
         mine = list(of_tensor)
         files += [[] for _ in range(len(mine) - len(files))]
         for file, box in zip(files, mine, strict=False):

@@ -27,18 +27,17 @@ from worker.checkpoint.manifest import (
     Manifest,
     SavedBox,
     SavedStep,
-    digest_of,
+    running_digest,
     sealed,
     unsealed,
 )
 from worker.checkpoint.vault import Facts, Vault, VaultFailed
-from worker.engine.seam import Parts
 from worker.model.boxes import box_shape
 from worker.training_settings import Frozen
 from worker.weights.files import bytes_of, safetensors_header
 
 READS_AT_ONCE = 10  # as many as an S3 client keeps connections
-Read = Callable[[Piece], Parts]  # the parts of a box of the state, fp32
+Read = Callable[[Piece], Iterable[Iterable[torch.Tensor]]]  # chunks of each part of a box, fp32
 
 
 class RankPart(Frozen):
@@ -210,17 +209,21 @@ def _chunks(
     yield header
     start = len(header)
     for box in boxes:
-        for part, numbers in zip(PARTS, read(box), strict=True):
-            content = bytes_of(numbers)
+        for part, chunks in zip(PARTS, read(box), strict=True):
+            digest, num_bytes = running_digest(), 0
+            for chunk in chunks:
+                content = bytes_of(chunk)
+                digest.update(content)
+                num_bytes += len(content)
+                yield content
             saved.append(
                 SavedBox(
                     part=part,
                     box=box,
                     file=file,
                     start=start,
-                    num_bytes=len(content),
-                    digest=digest_of(content),
+                    num_bytes=num_bytes,
+                    digest=digest.hexdigest(),
                 )
             )
-            start += len(content)
-            yield content
+            start += num_bytes

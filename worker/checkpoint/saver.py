@@ -1,7 +1,9 @@
-"""Save checkpoints beside the training: copy at a boundary, write in a thread.
+"""Save checkpoints beside the training: read the state while it stands still, write in a thread.
 
-An update waits for the copy alone, never for a store.  A store that is slow makes a save late, one
-that fails ends it; both are said, and the next boundary tries anew.
+An update waits for a copy in memory at most, never for a store.  A store that is slow makes a save
+late, one that fails ends it; both are said, and the next boundary tries anew.  A paced save copies
+its share beside the training and writes the copy.  Without memory for that, or where somebody
+waits, it writes from the live state, and an update copies what is not yet read.
 Invariants: one save of a rank is written at a time; a save that is given up has no manifest.
 """
 
@@ -12,14 +14,18 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
 
 from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
+from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
-from worker.checkpoint.boxes import by_file, written
+from worker.checkpoint.boxes import by_file, numel, written
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
 from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.save import NotYet, Read, commit, save_part
@@ -28,7 +34,7 @@ from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.device.device import CPU, Device
-from worker.engine.seam import Parts
+from worker.state.still import Dropped, ReadBox, Reading, StillState
 
 LOG = logging.getLogger(__name__)
 # For the parts of other ranks; twice as long after each look, as a look may be many requests.
@@ -53,6 +59,8 @@ class Saver:
         keep_last: complete checkpoints that stay.
         keep_best: the one with the lowest held-out loss stays too.
         data_digest: gives that of the job's data; called once, where the manifest is committed.
+        still: of the rank.
+        free_bytes: gives the memory of the host that copies of the state may take.
         device: that holds the state.
     """
 
@@ -67,6 +75,8 @@ class Saver:
         pieces: Sequence[Piece],
         keep_last: int,
         data_digest: Callable[[], str],
+        still: StillState,
+        free_bytes: Callable[[], int],
         keep_best: bool = False,
         device: Device = CPU,
     ) -> None:
@@ -78,21 +88,22 @@ class Saver:
         self._keep_last, self.keeps_best = keep_last, keep_best
         self._losses: dict[Attempt, float | None] = {}
         self._best: BestCheckpoint | None = None
-        self._pieces = tuple(pieces)
+        self._pieces, self._still, self._free_bytes = tuple(pieces), still, free_bytes
+        tensors = {tensor.name: tensor for tensor in model_tensors(model)}
+        elements = sum(numel(tensors[piece.tensor], piece) for piece in pieces)
+        self._num_bytes = elements * element_bytes(PARTS)
         self._lock = threading.Lock()
         self._records: list[SaveRecord] = []
         self._save: _Save | None = None
 
-    def begin(self, saved: SavedStep, read: Read, *, is_paced: bool = False) -> bool:
-        """Copy the state at this boundary and save it; False: it cannot begin now.
-
-        The save before may still be written, or there may be no memory for a copy.
+    def begin(self, saved: SavedStep, read: ReadBox, *, is_paced: bool = False) -> bool:
+        """Save the state of this boundary; False: the save before is still written.
 
         A save that only waits for parts of other ranks is given up for the new one.
 
         Args:
             saved: the state.
-            read: gives the parts of a box, which training changes after this call.
+            read: gives the parts of a box, live; `StillState` knows when they change.
             is_paced: it may take longer, so that training keeps its cores.
         """
         before = self._save
@@ -101,19 +112,15 @@ class Saver:
                 self._note(saved.step, "late")
                 return False
             before.give_up()
-        began_s = time.monotonic()
+        boxes = [box for of_file in by_file(self._pieces) for box in of_file]
         try:
-            copies = {
-                box: tuple(self._device.snapshot(part) for part in read(box))
-                for of_file in by_file(self._pieces)
-                for box in of_file
-            }
-        except (MemoryError, RuntimeError) as error:  # torch's, of any device
-            sentence = str(error).partition("\n")[0]
-            self._note(saved.step, "failed", error=f"no memory for a copy of the state: {sentence}")
+            reading = self._still.read(
+                saved.step, boxes, read, self._num_bytes, self._free_bytes, self._device
+            )
+        except RuntimeError as error:
+            self._note(saved.step, "failed", error=str(error))
             return False
-        copy_s = time.monotonic() - began_s
-        self._save = _Save(self, saved, copies, began_s, copy_s, is_paced=is_paced)
+        self._save = _Save(self, saved, reading, is_paced=is_paced)
         return True
 
     def hurry(self) -> None:
@@ -150,6 +157,11 @@ class Saver:
     def has_records(self) -> bool:
         """Whether the end of a save is still to be taken."""
         return bool(self._records)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes that the newest save has copied ahead of its writing."""
+        return self._save.staged_bytes if self._save is not None else 0
 
     @property
     def newest_step(self) -> int | None:
@@ -241,7 +253,13 @@ class Saver:
 
 
 def saver_of(
-    model: ModelShape, directive: Directive, plan: Plan, seat: Seat, device: Device = CPU
+    model: ModelShape,
+    directive: Directive,
+    plan: Plan,
+    seat: Seat,
+    still: StillState,
+    free_bytes: Callable[[], int],
+    device: Device = CPU,
 ) -> Saver | None:
     """The saver of a rank in an epoch; None where the job saves nothing.
 
@@ -261,6 +279,8 @@ def saver_of(
         keep_last=how.keep_last,
         keep_best=how.keep_best,
         data_digest=functools.partial(data_digest, spec.data),
+        still=still,
+        free_bytes=free_bytes,
         device=device,
     )
 
@@ -268,25 +288,15 @@ def saver_of(
 class _Save:
     """One save in a thread of its own."""
 
-    def __init__(
-        self,
-        saver: Saver,
-        saved: SavedStep,
-        copies: dict[Piece, Parts],
-        began_s: float,
-        copy_s: float,
-        *,
-        is_paced: bool,
-    ) -> None:
+    def __init__(self, saver: Saver, saved: SavedStep, reading: Reading, *, is_paced: bool) -> None:
         self.is_writing, self.is_saved = True, False
-        num_bytes = sum(part.nbytes for parts in copies.values() for part in parts)
-        self._bytes_s = max(PACED_BYTES_S, num_bytes / PACED_S)
+        self._bytes_s = max(PACED_BYTES_S, reading.live_bytes / PACED_S)
         self._read_bytes = 0
         self._hurried = threading.Event()
         if not is_paced:
             self._hurried.set()
-        self._saver, self._saved, self._copies = saver, saved, copies
-        self._began_s, self._copy_s = began_s, copy_s
+        self._saver, self._saved, self._reading = saver, saved, reading
+        self._began_s = time.monotonic()
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
         self._thread.start()
@@ -303,9 +313,14 @@ class _Save:
     def loss(self) -> float | None:
         return self._saved.held_out_loss
 
+    @property
+    def staged_bytes(self) -> int:
+        return self._reading.staged_bytes
+
     def give_up(self) -> None:
         self._given_up.set()
         self._hurried.set()
+        self._reading.close()  # no update copies for it any more
 
     def hurry(self) -> None:
         self._hurried.set()
@@ -314,33 +329,40 @@ class _Save:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _read(self, box: Piece) -> Parts:
+    def _read(self, box: Piece) -> Iterator[Iterator[torch.Tensor]]:
         due_s = self._began_s + self._read_bytes / self._bytes_s
         self._hurried.wait(max(0.0, due_s - time.monotonic()))
-        if self._given_up.is_set():
-            raise _GivenUp
-        parts = self._copies.pop(box)  # its memory is free once it is written
-        self._read_bytes += sum(part.nbytes for part in parts)
-        return parts
+        for part in self._reading.chunks(box):
+            yield self._counted(part)
+
+    def _counted(self, part: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+        for chunk in part:
+            self._read_bytes += chunk.nbytes
+            yield chunk
 
     def _wrote(self) -> None:
         self.is_writing = False
 
     def _run(self) -> None:
         outcome: SaveOutcome = "saved"
-        error, num_bytes = None, 0
+        error, num_bytes, reading = None, 0, self._reading
         try:
+            if not self._hurried.is_set() and not reading.stage():
+                self.hurry()
             num_bytes = self._saver._write(self._saved, self._read, self._wrote, self._given_up)
-        except _GivenUp as why:
+        except (_GivenUp, Dropped) as why:
             outcome, error = "given up", str(why) or None
+            if isinstance(why, Dropped) and error:
+                outcome = "failed"
         except Exception as failure:  # whatever it is, training goes on
             outcome, error = "failed", str(failure) or type(failure).__name__
-            LOG.warning("checkpoint of step %d is not saved: %s", self._saved.step, failure)
+        if outcome == "failed":
+            LOG.warning("checkpoint of step %d is not saved: %s", self._saved.step, error)
+        self._saver._still.end(reading)
         self.is_saved = outcome == "saved"
         seconds = time.monotonic() - self._began_s
-        self._saver._note(
-            self._saved.step, outcome, self._copy_s, seconds, num_bytes, error, self.loss
-        )
+        waited_s, loss = reading.waited_s, self._saved.held_out_loss
+        self._saver._note(self._saved.step, outcome, waited_s, seconds, num_bytes, error, loss)
 
 
 def _loss_of(vault: Vault, attempt: Attempt) -> float | None:

@@ -214,7 +214,7 @@ class DeepSpeedEngine:
         """Build the engine; the thread that does it may be another than the one that trains."""
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
-        self._shards, self._buffers = build.shards, build.buffers
+        self._shards, self._buffers, self._still = build.shards, build.buffers, build.still
         self._recipes = {
             tensor.name: recipe_of(spec, tensor)
             for tensor in held_tensors(build.model, seat.layers)
@@ -367,11 +367,13 @@ class DeepSpeedEngine:
         if step is None or step != progress.step:
             raise EngineFailed(f"no reduced gradients of step {progress.step} are held here")
         rate = learning_rate(spec, step)
-        for name, parts in self._shards.items():
+        for name, parts in self._shards.items() if math.isfinite(gradient_norm) else ():
+            self._still.before_update(name)
             gradient, recipe = self._buffers.gradients[name], self._recipes[name]
             copy = self._buffers.weights[name] if spec.precision != "fp32" else None
             update_(parts, gradient, gradient_norm, rate, progress.updates, recipe, copy)
         progress.advance(gradient_norm, spec.scaling)
+        self._still.boundary(progress)
 
     def overruns(self) -> int:
         """Emulated stages that took too long."""

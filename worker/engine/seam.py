@@ -41,6 +41,16 @@ class Buffers:
 MOST_SCALE = 1 << 40  # beyond it no gradient is too small
 
 
+class Still(Protocol):
+    """Readers of the state between two updates; the engine is its only writer and tells them."""
+
+    def before_update(self, tensor: str) -> None:
+        """Return once no reader needs the numbers of a tensor as they are; never raises."""
+
+    def boundary(self, progress: Progress) -> None:
+        """Tell that the update is whole: the state is that of `progress`, and stands still."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBuild:
     """Parts from which the engine of one rank is built.
@@ -55,6 +65,7 @@ class StageBuild:
             in place.
         buffers: that it works on; their numbers are those of the shards once it trains.
         activity: of this rank, which the engine keeps up to date while it trains.
+        still: of this rank, which the engine tells of every update.
     """
 
     model: ModelShape
@@ -65,6 +76,7 @@ class StageBuild:
     shards: Mapping[str, Parts]
     buffers: Buffers
     activity: Activity
+    still: Still
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

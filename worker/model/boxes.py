@@ -5,10 +5,14 @@ A box is a `Piece`: some rows of a tensor, of a stack of experts those of some e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
 from planner.model.tensors import Tensor
 from planner.plans.pieces import Piece
+
+CHUNK_BYTES = 16 << 20  # copied in about a millisecond, so nobody waits longer for one
 
 
 def box_shape(tensor: Tensor, box: Piece) -> list[int]:
@@ -36,3 +40,16 @@ def view(
     """The parts of a piece within the parts of a box that contains it; no copy."""
     place = within(tensor, box, piece)
     return tuple(part[place] for part in parts)
+
+
+def chunks_of(numbers: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Views that hold the numbers of a tensor in order, each of at most `CHUNK_BYTES` or one."""
+    if numbers.nbytes <= CHUNK_BYTES or numbers.dim() == 0:
+        yield numbers
+        return
+    rows = CHUNK_BYTES // numbers[0].nbytes
+    for start in range(0, len(numbers), max(1, rows)):
+        if rows:
+            yield numbers[start : start + rows]
+        else:
+            yield from chunks_of(numbers[start])

@@ -13,6 +13,7 @@ from worker.control.connections import cut
 from worker.rank.preparation import Preparation, Prepared
 from worker.rank.services import Services
 from worker.state.held_state import HeldState
+from worker.state.still import StillState
 
 
 class Change:
@@ -25,8 +26,8 @@ class Change:
         abort_epoch: the newest epoch that was called off.
     """
 
-    def __init__(self, pod: str, slot: int, services: Services) -> None:
-        self._pod, self._slot, self._services = pod, slot, services
+    def __init__(self, pod: str, slot: int, services: Services, still: StillState) -> None:
+        self._pod, self._slot, self._services, self._still = pod, slot, services, still
         self._preparation: Preparation | None = None
         self._newest: Preparation | None = None  # given up or not, its thread may be at work
         self._move_lock = threading.Lock()
@@ -68,7 +69,14 @@ class Change:
             self._preparation.cancel()
         self.announced = None
         self._preparation = self._newest = Preparation(
-            model, directive, self._pod, self._slot, held, self._services, self._unfinished()
+            model,
+            directive,
+            self._pod,
+            self._slot,
+            held,
+            self._services,
+            self._still,
+            self._unfinished(),
         )
 
     def _unfinished(self) -> Preparation | None:

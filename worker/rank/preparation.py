@@ -7,6 +7,7 @@ of the running world is touched; if it fails, only the preparation is lost.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import traceback
@@ -18,6 +19,7 @@ from worker.checkpoint.saver import Saver, saver_of
 from worker.checkpoint.start_source import start_source
 from worker.contract import Directive
 from worker.control.connections import connections, cut
+from worker.control.host_memory import free_bytes
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, Progress, StageBuild
 from worker.errors import NoRoom
@@ -27,6 +29,7 @@ from worker.rank.move import Move, plan_move
 from worker.rank.services import Services
 from worker.state.held_state import HeldState
 from worker.state.shards import TargetShards
+from worker.state.still import StillState
 from worker.world.world import World
 
 LOG = logging.getLogger(__name__)
@@ -90,6 +93,7 @@ class Preparation:
         slot: int,
         held: HeldState,
         services: Services,
+        still: StillState,
         after: Preparation | None = None,
     ) -> None:
         """Begin; `held` is what this rank holds now, of which no number is read.
@@ -99,7 +103,7 @@ class Preparation:
         """
         self.directive = directive
         self.error: Exception | None = None
-        self._after = after
+        self._after, self._still = after, still
         self._before: frozenset[int] | None = None  # connections, once this one is at work
         self._lock = threading.Lock()
         self._cancelled = False
@@ -184,6 +188,8 @@ class Preparation:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
         if move.waits_for_boundary:  # else nothing trains that could go on instead
             needed = needed_bytes(model, move, held, self.directive.training.precision)
+            if services.device.torch_device.type == "cpu":  # one memory with that of copies
+                needed += self._still.staging_bytes  # a save under way may allocate as much
             free = services.free_bytes(move)
             if needed > free:
                 raise NoRoom(needed, free)
@@ -239,10 +245,20 @@ class Preparation:
             shards=target.shards,
             buffers=target.buffers,
             activity=services.activity,
+            still=self._still,
         )
         engine = services.build_engine(build)
-        saver = saver_of(model, self.directive, move.plan, seat, services.device)
+        host_bytes = functools.partial(_host_bytes, move)
+        saver = saver_of(
+            model, self.directive, move.plan, seat, self._still, host_bytes, services.device
+        )
         return Successor(world, target, engine, saver), start
+
+
+def _host_bytes(move: Move) -> int:
+    """Memory of the host that this rank may fill with copies of its state."""
+    here = move.member.node
+    return free_bytes() // sum(member.node == here for member in move.directive.members)
 
 
 def _without_frames(error: Exception) -> Exception:

@@ -46,8 +46,8 @@ class Rank:
     def __init__(self, channel: Channel, pod: str, slot: int, services: Services) -> None:
         self._services, self._activity = services, services.activity
         self._calls = Calls(services.activity)
-        self._change = Change(pod, slot, services)
         self._state = RankState()
+        self._change = Change(pod, slot, services, self._state.still)
         self._messages = Messages(channel, slot, self._activity, self._hear_at_once)
         self._phase: RankPhase = "starting"
         self._world: World | None = None

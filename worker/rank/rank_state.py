@@ -17,6 +17,7 @@ from worker.engine.seam import Buffers, Engine, Parts, Progress
 from worker.rank.memory import note_memory
 from worker.rank.preparation import Prepared
 from worker.state.held_state import HeldState
+from worker.state.still import StillState
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +46,14 @@ class RankState:
         also: a second layout, see `worker.contract.RankReport`.
         engine: that trains `layout`, or that broke.
         progress: how far the state is.
+        still: who reads the state between two updates.
     """
 
     layout: Layout | None = None
     also: Layout | None = None
     engine: Engine | None = None
     progress: Progress = field(default_factory=Progress)
+    still: StillState = field(default_factory=StillState)
 
     def explain(self, error: BaseException, spec: TrainingSpec | None, device: Device) -> None:
         """Note on an error of the training which stage it was, in case memory has ended."""

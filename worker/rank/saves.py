@@ -64,7 +64,7 @@ class Saves:
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
     ) -> None:
-        """Begin a save where one is due; training waits for a copy.
+        """Begin a save where one is due; training goes on at once.
 
         A step that is evaluated next is saved after that, with its held-out loss.
         """
@@ -120,7 +120,7 @@ class Saves:
             if not is_late:
                 return None
             saver.give_up()
-        self._suspension = None  # it may not have begun, without memory for a copy
+        self._suspension = None
         return saver.saved_step == progress.step
 
     def end(self) -> None:

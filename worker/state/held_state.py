@@ -6,7 +6,7 @@ Every shard is a box of a tensor, so a piece is read by finding a box that conta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -19,7 +19,7 @@ from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
 from planner.plans.state_rule import PARTS, PartNames
 from worker.engine.seam import Buffers, Parts
-from worker.model.boxes import view
+from worker.model.boxes import chunks_of, view
 
 
 @dataclass(slots=True)
@@ -70,6 +70,10 @@ class HeldState:
         """
         tensor = find_tensor(self.model, piece.tensor)
         return tuple(self._read(tensor, piece, part) for part in parts)
+
+    def chunks(self, piece: Piece) -> list[Iterator[torch.Tensor]]:
+        """Views of the chunks of each part of a piece, of a state that stands still."""
+        return [chunks_of(part) for part in self.read(piece)]
 
     def _read(self, tensor: Tensor, piece: Piece, part: str) -> torch.Tensor:
         found: list[torch.Tensor] = []

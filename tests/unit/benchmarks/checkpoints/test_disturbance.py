@@ -13,7 +13,9 @@ def rank(cpu_s, *, wall_s, peak_bytes):
     quiet = Row(0, "quiet", 1.0, 1.0, 100)
     return {
         "rows": [quiet, quiet, Row(0, "paced", wall_s, cpu_s, peak_bytes)],
-        "saves": [{"mode": "paced", "seconds": 10 * wall_s, "copy_s": wall_s / 10}],
+        "saves": [
+            {"mode": "paced", "seconds": 10 * wall_s, "copy_s": wall_s / 10, "copied_bytes": 7}
+        ],
     }
 
 

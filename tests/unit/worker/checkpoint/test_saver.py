@@ -1,4 +1,4 @@
-"""checkpoint/saver.py: training waits for a copy, never for the store."""
+"""checkpoint/saver.py: an update waits for a copy at most, never for the store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.load import Checkpoint, newest
 from worker.checkpoint.saver import Saver
 from worker.checkpoint.vault import VaultFailed
+from worker.state.still import StillState
 
 PLAN = tiled("2x3")
 LIMIT_S = 30.0
 
 
-def savers(vault, keep_last=2, epoch=1, keep_best=False):
+def savers(vault, keep_last=2, epoch=1, keep_best=False, free=1 << 30):
     pieces = written(MOE, PLAN)
     return [
         Saver(
@@ -36,9 +37,20 @@ def savers(vault, keep_last=2, epoch=1, keep_best=False):
             keep_last=keep_last,
             keep_best=keep_best,
             data_digest=lambda: "data",
+            still=StillState(),
+            free_bytes=lambda: free,
         )
         for rank, mine in pieces.items()
     ]
+
+
+def update(held, savers):
+    """The next update, as an engine does it."""
+    for tensor, parts in held.parts.items():
+        for saver in savers:
+            saver._still.before_update(tensor)
+        for part in parts:
+            part.add_(1.0)
 
 
 def outcomes(saver):
@@ -63,9 +75,7 @@ def test_what_is_saved_is_the_state_of_the_boundary_though_training_goes_on():
     both = savers(vault)
     for saver in both:
         assert saver.begin(about(MOE, 10), held.read)
-    for parts in held.parts.values():
-        for part in parts:
-            part.add_(1.0)  # the next update
+    update(held, both)
     hold.free.set()
     assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
     found, truth = newest(vault), State(MOE, 10)
@@ -223,15 +233,37 @@ def test_a_paced_save_can_be_given_up(monkeypatch):
     assert outcomes(saver) == [(10, "given up")]
 
 
-def test_without_memory_for_a_copy_the_save_fails_and_training_goes_on():
-    def no_memory(box):
-        raise RuntimeError("DefaultCPUAllocator: not enough memory")
-
-    saver = savers(MemoryVault())[0]
-    assert not saver.begin(about(MOE, 10), no_memory)
-    (record,) = saver.take_records()
+def test_without_memory_for_a_copy_the_next_update_drops_the_save():
+    vault, held = MemoryVault(), State(MOE, 10)
+    hold = vault.fails = Held()
+    saver = savers(vault, free=0)[0]
+    assert saver.begin(about(MOE, 10), held.read, is_paced=True)
+    update(held, [saver])
+    hold.free.set()
+    (record,) = _ended(saver)
     assert record.outcome == "failed"
-    assert "not enough memory" in record.error
+    assert "no memory for a copy" in record.error
+
+
+def test_without_memory_for_a_copy_a_save_is_written_from_the_live_state():
+    vault, held = MemoryVault(), State(MOE, 10)
+    both = savers(vault, free=0)
+    for saver in both:
+        assert saver.begin(about(MOE, 10), held.read, is_paced=True)
+    assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
+    assert {saver.staged_bytes for saver in both} == {0}
+
+
+def test_a_save_that_is_given_up_costs_the_next_update_nothing():
+    vault, held = MemoryVault(), State(MOE, 10)
+    hold = vault.fails = Held()
+    saver = savers(vault)[0]
+    assert saver.begin(about(MOE, 10), held.read)
+    saver.give_up()
+    update(held, [saver])
+    assert saver.staged_bytes == saver._still.staging_bytes == 0
+    hold.free.set()
+    assert outcomes(saver) == [(10, "given up")]
 
 
 @pytest.mark.parametrize("calls", [0, 1])

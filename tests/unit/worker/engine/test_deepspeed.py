@@ -87,6 +87,25 @@ def claims(_rank, store):
         return {"engine": _train(store), "fp16": _step_in_fp16()}
 
 
+class Told:
+    """Hears of updates, as readers of the state do.
+
+    Attributes:
+        old: {tensor: its numbers when it was told that they change}.
+        boundary_at: (step, how many parts of tensors had changed by then) of the newest boundary.
+    """
+
+    def __init__(self, bench):
+        self._bench = bench
+        self.old, self.boundary_at = {}, None
+
+    def before_update(self, tensor):
+        self.old[tensor] = [part.clone() for part in self._bench.shards[tensor]]
+
+    def boundary(self, progress):
+        self.boundary_at = [progress.step, self._bench.changed(self.old) if self.old else 0]
+
+
 class Bench:
     """One rank's tensors, and engines that are built on them."""
 
@@ -123,6 +142,7 @@ class Bench:
             self.activity,
         )
         self.shards = self.target.shards
+        self.told = Told(self)
 
     def build(self, **changes):
         from worker.engine.deepspeed import DeepSpeedEngine
@@ -140,6 +160,7 @@ class Bench:
             shards=target.shards,
             buffers=target.buffers,
             activity=self.activity,
+            still=self.told,
         )
         return DeepSpeedEngine(build, self.dataset, RealPace())
 
@@ -181,7 +202,16 @@ def _train(store):
             (bench.shards[name][0] - weights[name]).abs().max().item() for name in bench.shards
         )
         found["progress"] = [second.progress.step, second.progress.updates]
+        before, told = bench.copies(), bench.told
+        told.old.clear()
         found["agreed"] = second.train_step(7).agreed_epoch
+        found["told in order"] = list(told.old) == list(bench.shards)
+        found["told before"] = all(
+            part.equal(was)
+            for name, parts in told.old.items()
+            for part, was in zip(parts, before[name], strict=True)
+        )
+        found["told whole"] = told.boundary_at == [second.progress.step, bench.changed(before)]
         before = bench.copies()
         second.release()
         found["changed by releasing"] = bench.changed(before)
@@ -215,9 +245,11 @@ def _meet_numbers_without_end(bench):
     skipping = bench.build(on_non_finite="Skip")
     skipping.progress.step = skipping.progress.updates = 5
     spoilt[0, 0] = float("nan")
+    bench.told.old.clear()
     found["skipped"] = math.isnan(skipping.train_step(None).gradient_norm)
     spoilt[0, 0] = 0.0
     found["changed by the skip"] = bench.changed(before)
+    found["told of the skip"] = [list(bench.told.old), bench.told.boundary_at]
     found["after the skip"] = [skipping.progress.step, skipping.progress.updates]
     found["next"] = math.isfinite(skipping.train_step(None).loss)
     found["after the next"] = [skipping.progress.step, skipping.progress.updates]
@@ -282,6 +314,14 @@ def test_building_and_releasing_an_engine_changes_no_number_and_opens_no_connect
 def test_each_micro_batch_is_progress(found):
     """Forward and backward of two steps, of one micro-batch each."""
     assert found["engine"]["advanced"] >= 4
+
+
+def test_readers_are_told_before_each_tensor_changes_and_once_the_update_is_whole(found):
+    engine = found["engine"]
+    assert engine["told in order"]
+    assert engine["told before"]
+    assert engine["told whole"]
+    assert engine["told of the skip"] == [[], [6, 0]]  # nothing changes
 
 
 def test_one_rank_agrees_with_itself_on_a_switch(found):

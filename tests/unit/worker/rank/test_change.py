@@ -11,6 +11,7 @@ from tests.unit.worker.changes import MODEL, change, held_by, plan
 from tests.unit.worker.rank.test_preparation import InMemory, ended
 from worker.control.connections import connections
 from worker.rank.change import Change
+from worker.state.still import StillState
 
 OLD = plan("1x2")
 DIRECTIVE = change(OLD, plan("1x1+1x1"))
@@ -42,7 +43,7 @@ def is_cut(line):
 
 
 def a_change(services=None):
-    return Change("tiny-a-0", 0, services or InMemory())
+    return Change("tiny-a-0", 0, services or InMemory(), StillState())
 
 
 @pytest.mark.parametrize("epoch", [2, 3])

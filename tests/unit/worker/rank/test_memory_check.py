@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.plans.pieces import Piece
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
 from tests.unit.worker.rank.test_preparation import DIRECTIVE, InMemory, ended, prepare
@@ -17,6 +19,7 @@ from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
 from worker.state.held_state import HeldState
 from worker.state.shards import TargetShards, bytes_to_make
+from worker.state.still import StillState
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])
@@ -84,6 +87,19 @@ def test_one_that_fits_to_the_byte_is_made():
     move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
     services.free = needed_bytes(MODEL, move, HeldState(MODEL))
     assert ended(prepare(services)).result is not None
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_what_a_save_under_way_may_still_copy_is_counted(is_read):
+    services, still = InMemory(), StillState()
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
+    services.free = needed_bytes(MODEL, move, HeldState(MODEL))
+    box = Piece("1.norm1", 0, 16)
+    reading = still.read(0, [box], lambda _: (torch.zeros(16),) * 3, 192, lambda: 192)
+    if is_read:
+        assert reading.stage()
+    assert still.staging_bytes == (0 if is_read else 192)
+    assert (ended(prepare(services, still=still)).error is None) == is_read
 
 
 def test_a_recovery_is_tried_however_little_is_free():

@@ -25,6 +25,7 @@ from worker.device.device import CPU
 from worker.model.initial_weights import initial_rows
 from worker.rank.preparation import Preparation
 from worker.state.held_state import HeldState, find_tensor
+from worker.state.still import StillState
 from worker.world.world import World, rank_sets
 
 OLD, NEW = plan("1x2"), plan("1x1+1x1")
@@ -118,9 +119,16 @@ def ended(preparation):
     return preparation
 
 
-def prepare(services, slot=1, pod="tiny-a-0", directive=DIRECTIVE):
+def prepare(services, slot=1, pod="tiny-a-0", directive=DIRECTIVE, still=None):
     held = held_by(OLD, "a", slot) if directive.layouts else HeldState(MODEL)
-    return Preparation(MODEL, directive, pod, slot, held, services)
+    still = still or StillState()
+    return Preparation(MODEL, directive, pod, slot, held, services, still)
+
+
+def test_the_next_engine_tells_the_window_of_the_rank():
+    services, still = InMemory(), StillState()
+    assert ended(prepare(services, still=still)).result is not None
+    assert [build.still for build in services.builds] == [still]
 
 
 def test_once_all_have_met_there_is_all_that_a_switch_needs():
@@ -166,7 +174,7 @@ def test_a_rank_that_leaves_forms_no_world_and_builds_nothing():
     services = InMemory()
     directive = change(plan("2x2"), plan("1x2"))
     held = held_by(plan("2x2"), "a", 1)
-    found = ended(Preparation(MODEL, directive, "tiny-a-0", 1, held, services))
+    found = ended(Preparation(MODEL, directive, "tiny-a-0", 1, held, services, StillState()))
     assert found.result.successor is None
     assert [name for name, *_ in services.asked if name in ("form_world", "build_engine")] == []
 
@@ -222,7 +230,7 @@ def test_the_next_one_begins_once_a_cancelled_one_has_ended_for_that_cuts_what_i
         time.sleep(0.001)
     first.cancel()
     held = held_by(OLD, "a", 1)
-    second = Preparation(MODEL, DIRECTIVE, "tiny-a-0", 1, held, services, first)
+    second = Preparation(MODEL, DIRECTIVE, "tiny-a-0", 1, held, services, StillState(), first)
     assert second.running
     assert services.asked == []
     slow.meeting.set()
@@ -324,7 +332,7 @@ def claims(rank, store):
 
     def prepared(services, epoch):
         directive = DIRECTIVE.model_copy(update={"epoch": epoch})
-        return Preparation(MODEL, directive, "tiny-a-0", rank, held, services)
+        return Preparation(MODEL, directive, "tiny-a-0", rank, held, services, StillState())
 
     before, found = connections(), {}
     first = prepared(RealGroups(store), 2)
