@@ -81,6 +81,7 @@ def test_the_host_waits_once_a_step_and_copies_no_more_than_the_input(family, to
         assert most <= 4 * (COPIES + DROPOUTS.get(family, 0)) + 1  # and the frequencies, once
 
 
+@pytest.mark.system
 def test_through_staging_memory_the_bits_are_those_of_the_processor_too(told):
     staged = told(STAGED, "staged")
     for on_cpu, on_device in zip(told(STAGED, "cpu"), staged, strict=True):
