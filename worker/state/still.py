@@ -148,7 +148,8 @@ class Reading:
                 if found is None:
                     assert chunk.live is not None  # a chunk is read once
                     found = self._device.snapshot(chunk.live)
-                    self._live_bytes -= found.nbytes
+                    with self._changed:  # an update may stage another tensor meanwhile
+                        self._live_bytes -= found.nbytes
                 chunk.live = chunk.staged = None
             yield found
 
