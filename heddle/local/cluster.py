@@ -74,6 +74,7 @@ class LocalCluster:
         run_directory: Path,
         token_file: Path,
         trigger: Trigger,
+        *,
         emulates: bool = True,
         device: str = "cpu",
         agent_command: tuple[str, ...] = (sys.executable, "-m", "worker", "agent"),

@@ -36,7 +36,13 @@ def with_cluster(test, tmp_path, agent=PATIENT, emulates=True):
         trigger = Trigger()
         command = (sys.executable, "-c", agent)
         cluster = LocalCluster(
-            "tiny", str(tmp_path), tmp_path, tmp_path / "token", trigger, emulates, command
+            "tiny",
+            str(tmp_path),
+            tmp_path,
+            tmp_path / "token",
+            trigger,
+            emulates=emulates,
+            agent_command=command,
         )
 
         async def until(is_so):
