@@ -8,15 +8,17 @@ Source: design of checkpoints; the digest is XXH3 of 128 bits (github.com/Cyan49
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import xxhash
 from pydantic import Field, ValidationError
 
 from planner.plans.pieces import Piece
-from worker.engine.seam import Progress
 from worker.errors import CheckpointUnusable
 from worker.training_settings import Frozen, TrainingSpec
+
+if TYPE_CHECKING:
+    from worker.engine.seam import Progress  # an agent reads manifests, and loads no torch
 
 VERSION = 1
 DIGEST_CHARS = 32  # of 128 bits, in hexadecimal digits

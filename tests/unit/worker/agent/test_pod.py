@@ -108,3 +108,12 @@ def test_an_agent_that_is_killed_takes_its_processes_with_it(pod):
     deadline = time.monotonic() + LIMIT_S
     while processes_with(**{MARK: mark}):
         assert time.monotonic() < deadline
+
+
+def test_an_agent_loads_neither_torch_nor_a_store_of_checkpoints():
+    """It would hold 0.4 GB for nothing, and listen seconds later; it looks into checkpoints too."""
+    code = (
+        "import sys, worker.agent.pod, worker.checkpoint.looking; "
+        "assert not {'torch', 'deepspeed', 'botocore', 'triton'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
