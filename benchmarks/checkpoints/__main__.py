@@ -134,7 +134,7 @@ def report(num_bytes: int, found: Found, worst: dict[str, float]) -> str:
         "",
         "![seconds of each way](checkpoints.svg)",
         "",
-        "Bytes that the worst rank reads over those that it holds, when another plan loads:",
+        "Bytes read over bytes held, of the worst rank of another plan:",
         "",
         "| plan that saved to plan that loads | ratio |",
         "| --- | --- |",
