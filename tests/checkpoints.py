@@ -17,7 +17,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import VERSION, Manifest, SavedStep
 from worker.checkpoint.save import commit, save_part
-from worker.checkpoint.vault import Vault
+from worker.checkpoint.vaults.vault import Vault
 from worker.contract import TrainingSpec
 from worker.model.boxes import chunks_of, view
 

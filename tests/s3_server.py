@@ -17,7 +17,8 @@ from botocore.session import Session
 from moto.server import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from worker.checkpoint.s3_vault import Patience, S3Vault
+from worker.checkpoint.vaults.s3_client import Patience
+from worker.checkpoint.vaults.s3_vault import S3Vault
 
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIATESTONLY",

@@ -19,7 +19,7 @@ import yaml
 from tests.builders import MOE, heddle_job, tiled
 from tests.checkpoints import of_a_job, save, state
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.weights.run_record import RECORD, RunRecord
 
 pytestmark = pytest.mark.slow

@@ -16,8 +16,8 @@ from planner.model.catalogue import MODELS
 from tests.builders import tiled
 from tests.checkpoints import of_a_job, save, state
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.listing import CONDITIONS
+from worker.checkpoint.vaults.folder_vault import FolderVault
 
 TEXT = (Path(__file__).parents[1] / "docs" / "checkpoints.md").read_text()
 MODEL, PLAN = MODELS["tiny-llama"], tiled("2x3 1x3")

@@ -53,8 +53,8 @@ class _Rank:
     def __init__(self, rank: int, store: Any, wanted: dict[str, Any]) -> None:
         from benchmarks.overhead.rank import built
         from worker.checkpoint.boxes import written
-        from worker.checkpoint.folder_vault import FolderVault
         from worker.checkpoint.saver import Saver
+        from worker.checkpoint.vaults.folder_vault import FolderVault
         from worker.control.host_memory import free_bytes
         from worker.state.held_state import HeldState
         from worker.state.still import StillState

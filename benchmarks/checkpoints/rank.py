@@ -27,10 +27,10 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Checkpoint, Newest, newest
 from worker.checkpoint.manifest import SavedStep, digest_of
 from worker.checkpoint.save import commit, save_part
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.control.activity import Activity
 from worker.state.held_state import HeldState, find_tensor
 from worker.state.shards import TargetShards

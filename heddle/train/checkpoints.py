@@ -9,7 +9,7 @@ from typing import Any
 from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.heddlejob import HeddleJob
 from worker.checkpoint.attempts import complete, objects_of
-from worker.checkpoint.open_vault import open_vault
+from worker.checkpoint.vaults.open_vault import open_vault
 from worker.contract import SaveRecord
 
 FOLDER = "checkpoints"  # under the output folder, where the job names no other

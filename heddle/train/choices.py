@@ -25,7 +25,7 @@ from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
 from planner.wording import reason_of
-from worker.checkpoint.open_vault import folder_of
+from worker.checkpoint.vaults.open_vault import folder_of
 from worker.data.corpus import check_pairs
 from worker.data.making.tokenizing import tokenization, why_unfit
 from worker.device.gpus import Nvml, check_gpus

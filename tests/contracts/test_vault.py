@@ -12,8 +12,8 @@ import pytest
 from tests.fakes.faulty_vault import FaultyVault
 from tests.fakes.vault import MemoryVault
 from tests.s3_server import S3Server, alone
-from worker.checkpoint.folder_vault import FolderVault
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.checkpoint.vaults.vault import VaultFailed
 
 NAME = "step-7.e2/rank-0.safetensors"
 

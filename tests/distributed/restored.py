@@ -9,10 +9,10 @@ from typing import Any
 from planner.model.shape import ModelShape
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import written
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Newest, newest
 from worker.checkpoint.manifest import SavedStep, digest_of
 from worker.checkpoint.save import NotYet, commit, save_part
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Directive, Restore
 from worker.state.held_state import HeldState
 

@@ -14,8 +14,8 @@ from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
 from tests.checkpoints import save, state
 from worker.checkpoint.attempts import Attempt, complete, outdated
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Checkpoint, Newest, newest
+from worker.checkpoint.vaults.folder_vault import FolderVault
 
 pytestmark = pytest.mark.slow
 KILLS = 20

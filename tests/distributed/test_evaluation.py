@@ -13,8 +13,8 @@ from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
 from worker.checkpoint.attempts import complete
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Report, TrainingSpec
 from worker.data.dataset import Dataset
 from worker.data.held_out import SEED

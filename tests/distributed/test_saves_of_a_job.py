@@ -10,9 +10,9 @@ import pytest
 from planner.model.catalogue import find_model
 from tests.distributed.pods import Pods, place, template
 from worker.checkpoint.attempts import Attempt, complete
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Newest, newest
 from worker.checkpoint.manifest import digest_of
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Restore, TrainingSpec
 from worker.training_settings import Checkpointing
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from worker.checkpoint.vault import Facts, Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Facts, Vault, VaultFailed
 
 Kind = Literal["full", "unanswered", "dies", "dies after", "stalls", "lies"]
 Operation = Literal["put", "commit", "read", "names", "remove"]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from worker.checkpoint.vault import Facts, VaultFailed, check_name, whole
+from worker.checkpoint.vaults.vault import Facts, VaultFailed, check_name, whole
 
 
 class MemoryVault:

@@ -27,7 +27,7 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.load import Checkpoint, Newest, newest
 from worker.checkpoint.manifest import InvalidManifest, Manifest
 from worker.checkpoint.save import NotYet, commit, save_part
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Vault, VaultFailed
 
 DENSE = ModelShape(
     name="dense", layers=2, hidden=4, heads=2, kv_heads=2, ffn=4, vocab=6, tied_head=True

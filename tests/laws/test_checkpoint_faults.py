@@ -19,7 +19,7 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.load import newest
 from worker.checkpoint.manifest import InvalidManifest, Manifest
 from worker.checkpoint.save import commit, save_part
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.vault import VaultFailed
 
 CASES = int(os.environ.get("HEDDLE_SAVE_HISTORIES", "200"))
 TURNS = 8

@@ -27,7 +27,7 @@ from worker.checkpoint.boxes import (
 from worker.checkpoint.load import Checkpoint, Newest, newest
 from worker.checkpoint.manifest import InvalidManifest
 from worker.checkpoint.save import NotYet, commit, save_part
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.vault import VaultFailed
 
 CASES = 200
 FIRST, NEXT = Attempt(epoch=1, step=10), Attempt(epoch=2, step=20)

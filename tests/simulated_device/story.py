@@ -34,9 +34,9 @@ from tests.simulated_device.rules import RULES
 from tests.simulated_device.services import StoryServices, Way
 from tests.simulated_device.tensors import SIM
 from tests.unit.worker.changes import plan
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.load import Newest, newest
 from worker.checkpoint.manifest import digest_of
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Directive, Member, Restore, Resume, TrainingSpec
 from worker.engine.deepspeed import begin
 from worker.rank.preparation import Preparation, Prepared, Successor

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from worker.agent.admission import Refused, read_look
 from worker.checkpoint.looking import look
-from worker.checkpoint.open_vault import open_vault
+from worker.checkpoint.vaults.open_vault import open_vault
 from worker.contract import FoundCheckpoints, Look
 from worker.data.digest import data_digest
 from worker.errors import WorkerError

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from worker.checkpoint.attempts import Attempt, best_of, objects_of
 from worker.checkpoint.manifest import Damaged, InvalidManifest, Manifest
-from worker.checkpoint.open_vault import folder_of, open_vault
-from worker.checkpoint.vault import Facts, Vault, VaultFailed
+from worker.checkpoint.vaults.open_vault import folder_of, open_vault
+from worker.checkpoint.vaults.vault import Facts, Vault, VaultFailed
 from worker.errors import WorkerError
 
 Condition = Literal["whole", "incomplete", "damaged", "newer"]

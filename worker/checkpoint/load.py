@@ -23,7 +23,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import overlap
 from worker.checkpoint.looking import examined
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
-from worker.checkpoint.vault import Vault
+from worker.checkpoint.vaults.vault import Vault
 from worker.engine.seam import Parts
 from worker.model.boxes import box_shape, view, within
 

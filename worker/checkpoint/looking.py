@@ -12,7 +12,7 @@ from typing import NamedTuple
 from planner.model.shape import ModelShape
 from worker.checkpoint.attempts import Attempt, complete
 from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Vault, VaultFailed
 from worker.checkpoint_records import (
     FOUND_MOST,
     FoundCheckpoint,

@@ -31,7 +31,7 @@ from worker.checkpoint.manifest import (
     sealed,
     unsealed,
 )
-from worker.checkpoint.vault import Facts, Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Facts, Vault, VaultFailed
 from worker.model.boxes import box_shape
 from worker.training_settings import Frozen
 from worker.weights.files import bytes_of, safetensors_header

@@ -27,9 +27,9 @@ from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
 from worker.checkpoint.boxes import by_file, numel, written
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
-from worker.checkpoint.open_vault import open_vault
 from worker.checkpoint.save import NotYet, Read, commit, save_part
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.open_vault import open_vault
+from worker.checkpoint.vaults.vault import Vault, VaultFailed
 from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest

@@ -20,7 +20,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.load import Checkpoint
 from worker.checkpoint.looking import unfit
 from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
-from worker.checkpoint.open_vault import open_vault
+from worker.checkpoint.vaults.open_vault import open_vault
 from worker.contract import Directive, Restore, TrainingSpec
 from worker.engine.seam import Parts, Progress
 from worker.model.boxes import view

@@ -18,7 +18,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import numel, untiled
 from worker.checkpoint.manifest import Damaged, Manifest, SavedBox, running_digest
 from worker.checkpoint.save import header_of
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Vault, VaultFailed
 
 CHUNK_BYTES = 8 * 2**20
 LENGTH_BYTES = 8  # at the head of a safetensors file

@@ -39,7 +39,7 @@ def check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
     """
     from planner.model.config import CONFIG
     from worker.checkpoint.exporting import DCP_FILES
-    from worker.checkpoint.open_vault import folder_of
+    from worker.checkpoint.vaults.open_vault import folder_of
 
     if folder.exists() and not folder.is_dir():
         raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")

@@ -29,7 +29,7 @@ from tests.e2e.kubernetes.job import Job, Json, condition_of, job_body
 from tests.e2e.kubernetes.listener import Listener
 from tests.e2e.kubernetes.reference import Reference
 from worker.checkpoint.attempts import Attempt, complete
-from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.vaults.folder_vault import FolderVault
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster, pytest.mark.timeout(1200)]
 

@@ -27,8 +27,8 @@ from tests.builders import MOE, tiled
 from tests.checkpoints import of_a_job, save, state
 from tests.hugging_face import CONFIGS, config_of
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
+from worker.checkpoint.vaults.folder_vault import FolderVault
 
 TINY = MODELS["tiny-llama"]
 ROOT = Path(__file__).parents[4]

@@ -8,10 +8,10 @@ from tests.builders import MOE, tiled
 from tests.checkpoints import about, manifest_of, save, state
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.listing import NoCheckpoint, chosen, is_needed, kept, open_saved, saved_in
 from worker.checkpoint.manifest import Damaged
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.checkpoint.vaults.vault import VaultFailed
 
 PLAN = tiled("2x3")
 OLD, NEW, NEXT = Attempt(1, 10), Attempt(2, 20), Attempt(3, 15)

@@ -10,7 +10,7 @@ from planner.model.tensors import model_tensors
 from tests.builders import MOE, tiled
 from tests.checkpoints import save, state
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
+from worker.checkpoint.vaults.folder_vault import FolderVault
 
 
 def test_torch_reads_the_whole_state_from_the_files(tmp_path):

@@ -17,7 +17,7 @@ from worker.checkpoint.attempts import complete
 from worker.checkpoint.boxes import written
 from worker.checkpoint.load import Checkpoint, newest
 from worker.checkpoint.saver import Saver
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.vault import VaultFailed
 from worker.state.still import StillState
 
 PLAN = tiled("2x3")

@@ -12,10 +12,10 @@ from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
 from tests.checkpoints import State, about, manifest_of, save
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.looking import unfit
 from worker.checkpoint.manifest import InvalidManifest, digest_of
 from worker.checkpoint.start_source import FirstWeights, SavedState
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Restore, TrainingSpec
 from worker.training_settings import LossScale
 

@@ -14,7 +14,7 @@ from tests.checkpoints import of_a_job, save, state
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.manifest import Damaged
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.vault import VaultFailed
 from worker.checkpoint.verify import verify
 
 ATTEMPT = Attempt(epoch=1, step=10)

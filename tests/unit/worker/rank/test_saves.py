@@ -12,9 +12,9 @@ from tests.unit.worker.changes import MODEL, change, plan, shards_of, whole_stat
 from tests.unit.worker.data.lines import prepared_lines
 from worker.checkpoint import saver
 from worker.checkpoint.attempts import Attempt, complete
-from worker.checkpoint.folder_vault import FolderVault
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import saver_of
+from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.control.messages import Save, Suspend
 from worker.engine.seam import SAVE, SUSPEND, Evaluation, Progress
 from worker.rank.move import plan_move

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from planner.wording import reason_of
-from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, whole
+from worker.checkpoint.vaults.vault import NAME, Facts, VaultFailed, Why, check_name, whole
 
 _NUMBER = itertools.count()
 _WHY: dict[int | None, Why] = {

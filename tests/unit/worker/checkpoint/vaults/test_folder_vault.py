@@ -1,4 +1,4 @@
-"""checkpoint/folder_vault.py: errors of a disk have codes, and no draft stays."""
+"""checkpoint/vaults/folder_vault.py: errors of a disk have codes, and no draft stays."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.checkpoint.folder_vault import FolderVault
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.checkpoint.vaults.vault import VaultFailed
 
 
 def files(folder):

@@ -8,7 +8,6 @@ Source: API reference of Amazon S3 (conditional writes, multipart uploads).
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -17,23 +16,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError
 from botocore.exceptions import ConnectionError as NoConnection
 from botocore.exceptions import SSLError as NotTrusted
 from botocore.parsers import ResponseParserError
-from botocore.session import Session
 
-from worker.checkpoint.vault import NAME, Facts, VaultFailed, Why, check_name, parts_of, whole
+from worker.checkpoint.vaults.s3_client import PATIENCE, Patience, client_of, store_of
+from worker.checkpoint.vaults.vault import (
+    NAME,
+    Facts,
+    VaultFailed,
+    Why,
+    check_name,
+    parts_of,
+    whole,
+)
 from worker.training_settings import BUCKET
 
 PART_BYTES = 16 << 20  # in memory at once; S3 takes parts of 5 MiB to 5 GiB
 MAX_PARTS = 10_000  # of one upload, by S3's limits
 CONFLICTS = 6  # tries of a creation that the store finds in conflict with another
 CONFLICT_S = 0.05  # before the second of them, then doubled
-REGION = "us-east-1"  # of the signature, where no region is given; other stores take any
 MARK = ".created-once"  # an object that no listing shows
 _CODE = re.compile(r"[A-Za-z0-9]{1,48}")
 _EXISTS, _CONFLICT, _NO_SUCH_RANGE, _PARTIAL = 412, 409, 416, 206
@@ -62,17 +67,6 @@ _ADVICE: dict[Why, str] = {
     "refused": "does not allow this ({code}); allow these credentials to list, get, put and delete",
     "unreachable": "cannot answer now ({code}); the next save tries anew",
 }
-
-
-class Patience(NamedTuple):
-    """How long a silent store is waited for: 48 s by default, with the pauses between tries."""
-
-    connect_s: float = 5.0
-    silent_s: float = 15.0  # while it takes a body, or before and within its answer
-    tries: int = 3
-
-
-PATIENCE = Patience()
 
 
 class S3Vault:
@@ -107,7 +101,7 @@ class S3Vault:
         self._bucket, self._part_bytes, self._patience = bucket, part_bytes, patience
         self._prefix = f"{prefix}/" if prefix else ""
         self._creates_once = False
-        self._store = _store_of(environment)
+        self._store = store_of(environment)
         self._environment = environment
         self._made: Any = None
         self._making = threading.Lock()
@@ -204,7 +198,7 @@ class S3Vault:
         """The client, made at its first use, as a job trains on where its credentials lack."""
         with self._making:
             if self._made is None:
-                self._made = _client_of(self._environment, self._patience)
+                self._made = client_of(self._environment, self._patience)
             return self._made
 
     def _place(self, name: str) -> str:
@@ -328,55 +322,6 @@ def _check_place(bucket: str, prefix: str) -> None:  # what it is may be secret
             "lower letters, digits, dots and dashes, and a prefix of plain words",
             "name",
         )
-
-
-def _address(environment: Mapping[str, str]) -> str | None:
-    return environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or None
-
-
-def _store_of(environment: Mapping[str, str]) -> str:
-    """The store in words; of an address only host and port, as the rest may hold a password."""
-    address = _address(environment)
-    if address is None:
-        return "Amazon S3"
-    found = re.match(r"https?://(?:[^/@]*@)?([\w.-]+|\[[\da-f:]+\])(:\d+)?(?:/|$)", address)
-    if found is None:
-        raise VaultFailed(
-            "AWS_ENDPOINT_URL has another form than http://HOST:PORT or https://HOST; correct it",
-            "name",
-        )
-    return f"the store at {found[1]}{found[2] or ''}"
-
-
-def _client_of(environment: Mapping[str, str], patience: Patience) -> Any:
-    """A client of S3; threads may share it.
-
-    Raises:
-        VaultFailed: there are no credentials.
-    """
-    logging.getLogger("botocore").setLevel(logging.INFO)  # its DEBUG lines hold a session's token
-    key = environment.get("AWS_ACCESS_KEY_ID")
-    secret = environment.get("AWS_SECRET_ACCESS_KEY")
-    if not key or not secret:
-        raise VaultFailed(
-            "checkpoints in S3 need credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-            "credentials",
-        )
-    return Session().create_client(
-        "s3",
-        region_name=environment.get("AWS_REGION")
-        or environment.get("AWS_DEFAULT_REGION")
-        or REGION,
-        endpoint_url=_address(environment),
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        aws_session_token=environment.get("AWS_SESSION_TOKEN") or None,
-        config=Config(
-            connect_timeout=patience.connect_s,
-            read_timeout=patience.silent_s,
-            retries={"mode": "standard", "total_max_attempts": patience.tries},
-        ),
-    )
 
 
 def _code(error: ClientError) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
-from worker.checkpoint.folder_vault import FolderVault
-from worker.checkpoint.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.checkpoint.vaults.vault import Vault, VaultFailed
 
 
 def open_vault(path: str) -> Vault:
@@ -22,7 +22,7 @@ def open_vault(path: str) -> Vault:
     scheme, _, rest = path.partition("://")
     if scheme.lower() == "s3":
         # Its client takes a third of a second to import, and not every installation has it.
-        from worker.checkpoint.s3_vault import S3Vault
+        from worker.checkpoint.vaults.s3_vault import S3Vault
 
         bucket, _, prefix = rest.partition("/")
         return S3Vault(bucket, prefix.strip("/"))

@@ -1,11 +1,11 @@
-"""checkpoint/open_vault.py: a folder is a vault; any other address is refused by its scheme."""
+"""checkpoint/vaults/open_vault.py: a folder is a vault; a scheme without a vault is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from worker.checkpoint.open_vault import folder_of, open_vault
-from worker.checkpoint.vault import VaultFailed
+from worker.checkpoint.vaults.open_vault import folder_of, open_vault
+from worker.checkpoint.vaults.vault import VaultFailed
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}", "FILE://{}"])
