@@ -277,7 +277,7 @@ def test_the_guide_builds_the_image_that_the_chart_asks_for():
     chart = (ROOT / "charts/heddle/Chart.yaml").read_text()
     version = re.search(r"^appVersion: (\S+)$", chart, re.MULTILINE)
     assert version is not None
-    guide = (ROOT / "docs/kubernetes.md").read_text()
+    guide = (ROOT / "docs/operate.md").read_text()
     assert f"make image TAG={version[1]} " in guide
 
 

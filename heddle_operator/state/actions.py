@@ -258,7 +258,7 @@ class RelatedObject:
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent:
-    """Tell the user, once for each key; what each reason means is in docs/kubernetes.md."""
+    """Tell the user, once for each key; docs/reference/conditions.md explains them."""
 
     key: str
     reason: EventReason
