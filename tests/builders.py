@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from planner.cluster.composition import Composition, Node
 from planner.model.catalogue import find_model
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts
+from planner.model.shape import ModelShape
 from planner.model.tensors import held_tensors, model_tensors
 from planner.model.workload import Workload
 from planner.placement.place import can_pack, place, room_of
@@ -33,7 +34,7 @@ MOE = ModelShape(
     kv_heads=4,
     ffn=8,
     vocab=12,
-    experts=Experts(4, 2, 8, shared=1, dense_blocks=1),
+    experts=Experts(count=4, per_token=2, ffn=8, shared=1, dense_blocks=1),
 )
 TYPES = {"fast": "demo-fast", "slow": "demo-slow"}
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts
+from planner.model.shape import ModelShape
 from planner.model.tensors import held_tensors
 from planner.plans.pieces import shard
 from planner.plans.plan import Plan
@@ -26,7 +27,7 @@ ROUTED = ModelShape(
     kv_heads=8,
     ffn=704,
     vocab=4096,
-    experts=Experts(8, 2, 352, shared=1, dense_blocks=0),
+    experts=Experts(count=8, per_token=2, ffn=352, shared=1),
 )
 
 

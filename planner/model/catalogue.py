@@ -14,7 +14,8 @@ from pathlib import Path
 from planner.errors import InvalidWorkload
 from planner.model.arithmetic import Arithmetic, Rotary
 from planner.model.config import model_from_config
-from planner.model.shape import Experts, LatentAttention, ModelShape
+from planner.model.experts import Experts, Routing
+from planner.model.shape import LatentAttention, ModelShape
 from planner.wording import did_you_mean
 
 _QWEN3 = {
@@ -102,7 +103,21 @@ MODELS: dict[str, ModelShape] = {
             ffn=18432,
             vocab=129280,
             head_width=192,
-            experts=Experts(count=256, per_token=8, ffn=2048, shared=1, dense_blocks=3),
+            experts=Experts(
+                count=256,
+                per_token=8,
+                ffn=2048,
+                shared=1,
+                dense_blocks=3,
+                routing=Routing(
+                    score="sigmoid",
+                    scale=2.5,
+                    groups=8,
+                    groups_kept=4,
+                    group_score="two",
+                    bias=True,
+                ),
+            ),
             latent=LatentAttention(query_rank=1536, kv_rank=512, rope=64, value=128),
         ),
     )

@@ -13,11 +13,13 @@ from typing import Any
 
 from planner.errors import InvalidWorkload
 from planner.model.configuration import Configuration
-from planner.model.families import READERS
+from planner.model.families import READERS as DENSE_READERS
+from planner.model.mixtures import READERS as MOE_READERS
 from planner.model.shape import ModelShape
 from planner.wording import kind_of, reason_of
 
 CONFIG = "config.json"
+READERS = {**DENSE_READERS, **MOE_READERS}
 OWN = "heddle"  # the model_type of a model of the user's own, as `heddle model` prints it
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from planner.errors import InvalidWorkload
 from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
 from planner.model.configuration import Configuration
-from planner.model.shape import LARGEST, Experts, LatentAttention, ModelShape
+from planner.model.shape import LARGEST, ModelShape
 
 _LLAMA3_KEYS = {
     "low_freq_factor": "low_frequency_factor",
@@ -29,7 +29,7 @@ _MOST_DROPPED = 0.99
 
 def _llama(name: str, c: Configuration) -> ModelShape:
     biased = c.flag("attention_bias", default=False)
-    return _decoder(
+    return decoder(
         name, c, qkv_bias=biased, o_bias=biased, ffn_bias=c.flag("mlp_bias", default=False)
     )
 
@@ -38,53 +38,17 @@ def _mistral(name: str, c: Configuration) -> ModelShape:
     default = 4096 if c.is_absent("sliding_window") else 0
     width = c.number("sliding_window", default=default)
     layers = c.number("num_hidden_layers")
-    return _decoder(name, c, windows=_windows(c, [width] * layers, width))
+    return decoder(name, c, windows=windows_of(c, [width] * layers, width))
 
 
 def _qwen2(name: str, c: Configuration) -> ModelShape:
-    return _decoder(name, c, windows=_qwen_windows(c), qkv_bias=True)
+    return decoder(name, c, windows=_qwen_windows(c), qkv_bias=True)
 
 
-def _qwen3(name: str, c: Configuration, **more: Any) -> ModelShape:
+def _qwen3(name: str, c: Configuration) -> ModelShape:
     biased = c.flag("attention_bias", default=False)
     windows = _qwen_windows(c)
-    return _decoder(
-        name, c, windows=windows, qkv_bias=biased, o_bias=biased, query_key_norm=True, **more
-    )
-
-
-def _mixtral(name: str, c: Configuration) -> ModelShape:
-    experts = Experts(
-        c.number("num_local_experts"),
-        c.number("num_experts_per_tok"),
-        c.number("moe_intermediate_size", "intermediate_size"),
-    )
-    return _decoder(name, c, experts=experts)
-
-
-def _qwen3_moe(name: str, c: Configuration) -> ModelShape:
-    experts = Experts(
-        c.number("num_experts"),
-        c.number("num_experts_per_tok"),
-        c.number("moe_intermediate_size"),
-    )
-    return _qwen3(name, c, experts=experts)
-
-
-def _deepseek(name: str, c: Configuration) -> ModelShape:
-    experts = Experts(
-        c.number("n_routed_experts"),
-        c.number("num_experts_per_tok"),
-        c.number("moe_intermediate_size"),
-        c.number("n_shared_experts", default=0),
-        c.number("first_k_dense_replace", default=0),
-    )
-    rope = c.number("qk_rope_head_dim")
-    latent = LatentAttention(
-        c.number("q_lora_rank"), c.number("kv_lora_rank"), rope, c.number("v_head_dim")
-    )
-    width = c.number("qk_nope_head_dim") + rope
-    return _decoder(name, c, experts=experts, latent=latent, head_width=width)
+    return decoder(name, c, windows=windows, qkv_bias=biased, o_bias=biased, query_key_norm=True)
 
 
 def _gpt2(name: str, c: Configuration) -> ModelShape:
@@ -168,19 +132,31 @@ READERS: Mapping[str, Callable[[str, Configuration], ModelShape]] = {
     "mistral": _mistral,
     "qwen2": _qwen2,
     "qwen3": _qwen3,
-    "mixtral": _mixtral,
-    "qwen3_moe": _qwen3_moe,
-    "deepseek_v3": _deepseek,
     "gpt_neo": _gpt_neo,
     "gpt2": _gpt2,
     "opt": _opt,
 }
 
 
-def _decoder(
-    name: str, c: Configuration, *, windows: tuple[int, ...] = (0,), **facts: Any
+def decoder(
+    name: str,
+    c: Configuration,
+    *,
+    windows: tuple[int, ...] = (0,),
+    norm_epsilon: float = 1e-6,
+    rotary_base: float = 10000.0,
+    **facts: Any,
 ) -> ModelShape:
-    """A decoder with RMS norm, rotary positions and a gate."""
+    """A decoder with RMS norm, rotary positions and a gate.
+
+    Args:
+        name: of the model.
+        c: its configuration.
+        windows: of attention, see `Arithmetic`.
+        norm_epsilon: where the configuration says none.
+        rotary_base: likewise.
+        facts: of the family, see `ModelShape`.
+    """
     heads = c.number("num_attention_heads")
     dropped = c.real("attention_dropout", 0.0, _MOST_DROPPED)
     c.number("max_position_embeddings", default=0)  # rotary positions have no end
@@ -198,9 +174,9 @@ def _decoder(
     if set(c.get("layer_types", ())) - {"full_attention", "sliding_attention"}:
         c.lacking.append(f"layer_types {reprlib.repr(c.get('layer_types'))}")
     arithmetic = Arithmetic(
-        norm_epsilon=c.real("rms_norm_eps", 1e-6),
+        norm_epsilon=c.real("rms_norm_eps", norm_epsilon),
         activation=c.activation("hidden_act", "silu"),
-        rotary=_rotary(c),
+        rotary=_rotary(c, rotary_base),
         windows=windows,
         attention_dropout=dropped,
         padding_token=_padding_token(c),
@@ -236,9 +212,13 @@ def _gpt(
 def _finished(
     name: str, c: Configuration, arithmetic: Arithmetic, facts: Mapping[str, Any]
 ) -> ModelShape:
-    """The model, with all that it lacks; of a mixture of experts that alone is enough."""
-    lacking = () if facts.get("experts") else c.all_lacking()
-    return ModelShape(name=name, arithmetic=replace(arithmetic, lacking=lacking), **facts)
+    """The model, with all that it lacks."""
+    quantised = c.get("quantization_config")
+    if isinstance(quantised, Mapping) and quantised.get("quant_method") == "fp8":
+        c.lacking.append("weights in fp8 (convert the folder to bf16, without quantization_config)")
+    else:
+        c.require("quantization_config", wanted=None)
+    return ModelShape(name=name, arithmetic=replace(arithmetic, lacking=c.all_lacking()), **facts)
 
 
 def _padding_token(c: Configuration, default: int | None = None) -> int | None:
@@ -257,9 +237,9 @@ def _padding_token(c: Configuration, default: int | None = None) -> int | None:
     return token % vocab
 
 
-def _rotary(c: Configuration) -> Rotary:
-    """Base and scaling, under the names of either version."""
-    base = c.real("rope_theta", 10000.0, LARGEST)
+def _rotary(c: Configuration, base: float) -> Rotary:
+    """Base and scaling, under the names of either version; `base` where none is said."""
+    base = c.real("rope_theta", base, LARGEST)
     asked, stretched = c.get("rope_parameters", {}), c.get("rope_scaling", {})
     # where both are there version 5 takes the older one
     settings = stretched or asked
@@ -301,10 +281,10 @@ def _qwen_windows(c: Configuration) -> tuple[int, ...]:
     first = c.number("max_window_layers", default=28)
     if not c.flag("use_sliding_window", default=False):
         return (0,)
-    return _windows(c, [width if block >= first else 0 for block in range(layers)], width)
+    return windows_of(c, [width if block >= first else 0 for block in range(layers)], width)
 
 
-def _windows(c: Configuration, default: Sequence[int], width: int) -> tuple[int, ...]:
+def windows_of(c: Configuration, default: Sequence[int], width: int) -> tuple[int, ...]:
     """The attention window of each block: as `layer_types` says, if it is there."""
     kinds = c.get("layer_types")
     if not isinstance(kinds, list) or len(kinds) != len(default):

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
 from planner.model.arithmetic import PLAIN, Arithmetic
+from planner.model.experts import Experts
 from planner.model.own import OwnTensors
 
 Kind = Literal["embedding", "block", "moe_block", "head"]
@@ -30,30 +31,11 @@ VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
 
 
 @dataclass(frozen=True, slots=True)
-class Experts:
-    """The mixture of experts in the MoE blocks of a model.
-
-    Attributes:
-        count: E, routed experts of a block.
-        per_token: k, experts that a token visits.
-        ffn: width of one expert.
-        shared: experts that every token visits, each as wide as a routed one.
-        dense_blocks: blocks before the first MoE block.
-    """
-
-    count: int
-    per_token: int
-    ffn: int
-    shared: int = 0
-    dense_blocks: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class LatentAttention:
     """Multi-head latent attention: queries, keys and values through low-rank projections.
 
     Attributes:
-        query_rank: width of the compressed queries.
+        query_rank: width of the compressed queries; 0: they are not compressed.
         kv_rank: width of the compressed keys and values.
         rope: width of a head's rotary part, whose key is shared by all heads.
         value: width of a head's values.
@@ -151,20 +133,8 @@ class ModelShape:
                 field="own",
                 code="Contradiction",
             )
-        experts = self.experts
-        if experts and not (
-            1 <= experts.per_token <= experts.count
-            and experts.ffn >= 1
-            and 0 <= experts.dense_blocks < self.layers
-        ):
-            raise InvalidWorkload(
-                f"model {self.name!r} has {experts.count} experts of width {experts.ffn}, "
-                f"{experts.per_token} per token, after {experts.dense_blocks} dense blocks; a "
-                f"token "
-                f"visits 1 to {experts.count} experts, and at least one block must have them",
-                field="experts",
-                code="OutOfRange",
-            )
+        if self.experts is not None:
+            self.experts.check(self.name, self.layers)
 
     @property
     def head_dim(self) -> int:
@@ -230,10 +200,11 @@ class ModelShape:
             )
         row = dict(data)
         try:
-            for key, part in (("experts", Experts), ("latent", LatentAttention)):
-                if row.get(key) is not None:
-                    _require_kinds(part, row[key], f"{key}.")
-                    row[key] = part(**row[key])
+            if row.get("experts") is not None:
+                row["experts"] = Experts.from_json(row["experts"])
+            if row.get("latent") is not None:
+                _require_kinds(LatentAttention, row["latent"], "latent.")
+                row["latent"] = LatentAttention(**row["latent"])
             if row.get("own") is not None:
                 row["own"] = OwnTensors.from_json(row["own"])
             if "arithmetic" in row:

@@ -121,10 +121,15 @@ def _attention(model: ModelShape) -> Rows:
     latent = model.latent
     if latent is not None:
         up = model.heads * (model.head_dim - latent.rope + latent.value)
+        queries: Rows = {"q": ((width, h), 0)}
+        if latent.query_rank:
+            queries = {
+                "q_down": ((latent.query_rank, h), None),
+                "q_norm": ((latent.query_rank,), None),
+                "q_up": ((width, latent.query_rank), 0),
+            }
         return {
-            "q_down": ((latent.query_rank, h), None),
-            "q_norm": ((latent.query_rank,), None),
-            "q_up": ((width, latent.query_rank), 0),
+            **queries,
             "kv_down": ((latent.kv_rank + latent.rope, h), None),
             "kv_norm": ((latent.kv_rank,), None),
             "kv_up": ((up, latent.kv_rank), 0),

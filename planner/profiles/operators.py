@@ -196,9 +196,13 @@ def _attention(model: ModelShape, shape: Shape) -> LayerWork:
     else:
         values = latent.value
         keys = heads * width
-        into = (
-            product(n, latent.query_rank, h, value_bytes=e),
-            product(n, queries, latent.query_rank, value_bytes=e),
+        into = (product(n, queries, h, value_bytes=e),)
+        if latent.query_rank:
+            into = (
+                product(n, latent.query_rank, h, value_bytes=e),
+                product(n, queries, latent.query_rank, value_bytes=e),
+            )
+        into += (
             product(n, latent.kv_rank + latent.rope, h, value_bytes=e),
             product(n, heads * (width - latent.rope + values), latent.kv_rank, value_bytes=e),
         )

@@ -14,7 +14,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts
+from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
@@ -40,7 +41,7 @@ ROUTED = ModelShape(
     kv_heads=2,
     ffn=4,
     vocab=6,
-    experts=Experts(4, 2, 4, shared=1, dense_blocks=1),
+    experts=Experts(count=4, per_token=2, ffn=4, shared=1, dense_blocks=1),
 )
 STATES_OF_AN_EPOCH = 1000  # more than its steps: each attempt has numbers of its own
 TRIES = 3  # of a commit, before its rank gives up waiting for the others

@@ -15,7 +15,8 @@ from random import Random
 
 from planner.cluster.composition import Composition, Node
 from planner.cost.memory import boundary_bytes, rule_of
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts
+from planner.model.shape import ModelShape
 from planner.model.tensors import model_numel
 from planner.model.workload import Workload
 from planner.plans.plan import Stage
@@ -170,9 +171,9 @@ def _model(index: int, random: Random, moe: bool) -> ModelShape:
     experts = None
     if moe:
         experts = Experts(
-            random.choice((2, 4, 8)),
-            random.choice((1, 2)),
-            random.choice((256, 512, 1024)),
+            count=random.choice((2, 4, 8)),
+            per_token=random.choice((1, 2)),
+            ffn=random.choice((256, 512, 1024)),
             shared=random.choice((0, 1)),
             dense_blocks=random.choice((0, 0, 1)),
         )

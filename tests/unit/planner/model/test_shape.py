@@ -8,7 +8,8 @@ import pytest
 
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import MODELS, find_model
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts, Routing
+from planner.model.shape import ModelShape
 from tests.refusals import refused
 
 
@@ -43,10 +44,24 @@ def test_an_odd_vocabulary_is_padded_so_that_tp_cuts_it():
 
 
 @pytest.mark.parametrize(
-    "experts", [Experts(0, 1, 8), Experts(4, 5, 8), Experts(4, 1, 0), Experts(4, 1, 8, 0, 2)]
+    ("experts", "field"),
+    [
+        (Experts(count=0, per_token=1, ffn=8), "experts"),
+        (Experts(count=4, per_token=5, ffn=8), "experts"),
+        (Experts(count=4, per_token=1, ffn=0), "experts"),
+        (Experts(count=4, per_token=1, ffn=8, dense_blocks=2), "experts"),
+        (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=3)), "groups"),
+        (Experts(count=4, per_token=2, ffn=8, routing=Routing(groups=4)), "groups"),
+        (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups_kept=2)), "groups"),
+        (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=0)), "groups"),
+        (
+            Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=4, group_score="two")),
+            "groups",
+        ),
+    ],
 )
-def test_impossible_experts_are_refused(experts):
-    with refused(InvalidWorkload, "OutOfRange", "experts"):
+def test_impossible_experts_are_refused(experts, field):
+    with refused(InvalidWorkload, "OutOfRange", field):
         ModelShape(
             name="odd", layers=2, hidden=8, heads=2, kv_heads=2, ffn=8, vocab=8, experts=experts
         )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from planner.errors import InvalidPlan
-from planner.model.shape import Experts
+from planner.model.experts import Experts
 from planner.plans.plan import Plan, check, faults
 from tests.builders import MODEL, compositions, nodes, on_one_node, plans_on, template, workload
 from tests.refusals import refused

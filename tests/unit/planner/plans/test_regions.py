@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from planner.model.catalogue import find_model
-from planner.model.shape import Experts, ModelShape
+from planner.model.experts import Experts
+from planner.model.shape import ModelShape
 from planner.model.tensors import model_numel, model_tensors
 from planner.plans.pieces import tensor_pieces
 from planner.plans.ranks import RankMap
@@ -62,7 +63,7 @@ def test_a_model_of_45_000_expert_tensors_has_few_regions():
         kv_heads=8,
         ffn=64,
         vocab=128,
-        experts=Experts(256, 8, 64, 1, 3),
+        experts=Experts(count=256, per_token=8, ffn=64, shared=1, dense_blocks=3),
     )
     plan = tiled("1x61", ep=64, replicas=64)
     assert len(regions_of(model, common_refinement([plan]))) < 4000

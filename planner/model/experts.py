@@ -1,0 +1,145 @@
+"""The mixture of experts of a model: how many there are, and how a router chooses among them.
+
+Invariant: each fact changes a number that is computed; two routings with equal facts are one.
+Source: the papers of Mixtral, Qwen3 and DeepSeek-V2 and -V3, and their code in `transformers`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from planner.errors import InvalidWorkload
+
+Score = Literal["softmax", "sigmoid"]
+GroupScore = Literal["best", "two"]
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "score": get_args(Score),
+    "group_score": get_args(GroupScore),
+}
+_MOST = 10**6  # of a factor; beyond it somebody has mistyped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """How a token's experts are chosen, and how much each counts.
+
+    The defaults are Mixtral's.
+
+    Attributes:
+        score: of an expert, from its logit: softmax over all experts, or sigmoid of each.
+        renormalise: whether the scores of a token's experts are divided by their sum.
+        scale: by which the scores of a token's experts are multiplied.
+        groups: into which the experts are cut, one after the other; 1: there are none.
+        groups_kept: a token's experts are in so many groups, those with the best group score.
+        group_score: of a group: its best expert's score, or the sum of its two best.
+        bias: whether each expert has a bias that counts for the choice alone; it has no gradient.
+    """
+
+    score: Score = "softmax"
+    renormalise: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    groups_kept: int = 1
+    group_score: GroupScore = "best"
+    bias: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The mixture of experts in the MoE blocks of a model.
+
+    Attributes:
+        count: E, routed experts of a block.
+        per_token: k, experts that a token visits.
+        ffn: width of one expert.
+        shared: experts that every token visits, each as wide as a routed one.
+        dense_blocks: blocks before the first MoE block.
+        routing: how a token's experts are chosen.
+        auxiliary: what the auxiliary loss counts for, of which each sample has its own; 0: none.
+    """
+
+    count: int
+    per_token: int
+    ffn: int
+    shared: int = 0
+    dense_blocks: int = 0
+    routing: Routing = Routing()
+    auxiliary: float = 0.0
+
+    def check(self, name: str, layers: int) -> None:
+        """Refuse experts that cannot be in model `name` of so many blocks.
+
+        Raises:
+            InvalidWorkload: a token visits more experts than it may, or no block has any.
+        """
+        if not (
+            1 <= self.per_token <= self.count and self.ffn >= 1 and 0 <= self.dense_blocks < layers
+        ):
+            raise InvalidWorkload(
+                f"model {name!r} has {self.count} experts of width {self.ffn}, {self.per_token} "
+                f"per token, after {self.dense_blocks} dense blocks; a token visits 1 to "
+                f"{self.count} experts, and at least one block must have them",
+                field="experts",
+                code="OutOfRange",
+            )
+        self._check_groups(name)
+
+    def _check_groups(self, name: str) -> None:
+        groups, kept = self.routing.groups, self.routing.groups_kept
+        is_cut = 1 <= kept <= groups and self.count % groups == 0
+        if not is_cut or self.per_token > kept * self.count // groups:
+            raise InvalidWorkload(
+                f"model {name!r} has {self.count} experts in {groups} groups, and a token's "
+                f"{self.per_token} experts are in {kept} of them; groups are equal, and those "
+                f"that are kept hold at least {self.per_token} experts",
+                field="groups",
+                code="OutOfRange",
+            )
+        if self.routing.group_score == "two" and groups > 1 and self.count < 2 * groups:
+            raise InvalidWorkload(
+                f"model {name!r} has {self.count} experts in {groups} groups, whose score is the "
+                "sum of their two best; each group needs two experts",
+                field="groups",
+                code="OutOfRange",
+            )
+
+    @staticmethod
+    def from_json(data: object) -> Experts:
+        """Read what `dataclasses.asdict` wrote; a `routing` that is absent is Mixtral's.
+
+        Raises:
+            InvalidWorkload: a value is of the wrong kind.
+            TypeError: a key is unknown or missing.
+        """
+        row: dict[str, Any] = dict(data) if isinstance(data, dict) else {"experts": data}
+        _check_kinds(Experts, row, "experts.")
+        if "routing" in row:
+            routing = row["routing"]
+            inner: dict[str, Any] = (
+                dict(routing) if isinstance(routing, dict) else {"routing": routing}
+            )
+            _check_kinds(Routing, inner, "experts.routing.")
+            row["routing"] = Routing(**inner)
+        return Experts(**row)
+
+
+def _check_kinds(part: type, row: dict[str, Any], before: str) -> None:
+    for field in fields(part):
+        if field.name not in row:
+            continue
+        value, wanted = row[field.name], ""
+        if field.type == "int" and not (type(value) is int and 0 <= value <= 10**9):
+            wanted = f"a whole number from 0 to {10**9:,}"
+        elif field.type == "bool" and type(value) is not bool:
+            wanted = "true or false"
+        elif field.type == "float" and not (type(value) in (int, float) and 0 <= value <= _MOST):
+            wanted = f"a number from 0 to {_MOST:,}"
+        elif field.name in _CHOICES and value not in _CHOICES[field.name]:
+            wanted = f"one of {', '.join(_CHOICES[field.name])}"
+        if wanted:
+            raise InvalidWorkload(
+                f"the model's {before}{field.name} is {value!r:.40}; it must be {wanted}",
+                field=field.name,
+                code="Malformed",
+            )
