@@ -4,7 +4,7 @@ A balanced graph cut gives pipelines whose GPUs are far from each other, so that
 left to DP; each pipeline is cut again so that fast links are inside its groups.  TP and PP of a
 group on a machine come from a table.  The number of pipelines walks up and down by one at random,
 and the best of all rounds is kept; every round is a plan.  The graph cut is written anew
-(refinement by single moves), as the description names a library for it.
+(refinement by moves and exchanges), as the description names a library for it.
 As released, the order of the groups of a pipeline takes the smallest bandwidth; as described, the
 largest.
 Source: Yan et al., HexiScale, MLSys 2026.

@@ -1,7 +1,8 @@
 """A balanced cut of a complete graph into parts with little weight between them.
 
 Vertices go to the lightest part in random order; then each moves to the part that it has most edge
-weight to, where that keeps the balance, until a pass moves none.
+weight to, where that keeps the balance, and pairs of equal weight change places, until neither
+gains.
 Source: Karypis and Kumar's multilevel k-way cut, its refinement alone; the graphs here are small.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 
 IMBALANCE = 1.03  # times the mean weight of a part, or one vertex more
 PASSES = 8
+SLIGHT = 1e-12  # edge weight that is no gain
 
 
 def cut(
@@ -39,28 +41,72 @@ def cut(
     gains = np.zeros((count, parts))
     for index in range(parts):
         gains[:, index] = edges[:, part == index].sum(axis=1)
+    state = _Cut(weights, edges, part, held, size, gains, most)
     for _ in range(PASSES):
-        moved = 0
-        for vertex in order:
-            old = part[vertex]
-            if size[old] == 1:
-                continue
-            value = np.where(held + weights[vertex] <= most, gains[vertex], -np.inf)
-            value[old] = gains[vertex, old]
-            new = int(np.argmax(value))
-            if value[new] <= gains[vertex, old] * (1 + 1e-12):
-                continue
-            part[vertex] = new
-            held[old] -= weights[vertex]
-            held[new] += weights[vertex]
-            size[old] -= 1
-            size[new] += 1
-            gains[:, old] -= edges[:, vertex]
-            gains[:, new] += edges[:, vertex]
-            moved += 1
-        if not moved:
+        if not state.move(order) and not state.swap():
             break
     return part
+
+
+class _Cut:
+    """A cut that is refined in place."""
+
+    def __init__(
+        self,
+        weights: np.ndarray,
+        edges: np.ndarray,
+        part: np.ndarray,
+        held: np.ndarray,
+        size: np.ndarray,
+        gains: np.ndarray,
+        most: float,
+    ) -> None:
+        self.weights, self.edges, self.part, self.held = weights, edges, part, held
+        self.size, self.gains, self.most = size, gains, most
+
+    def _put(self, vertex: int, new: int) -> None:
+        old = self.part[vertex]
+        self.part[vertex] = new
+        self.held[old] -= self.weights[vertex]
+        self.held[new] += self.weights[vertex]
+        self.size[old] -= 1
+        self.size[new] += 1
+        self.gains[:, old] -= self.edges[:, vertex]
+        self.gains[:, new] += self.edges[:, vertex]
+
+    def move(self, order: np.ndarray) -> bool:
+        """Each vertex to the part that it has most edge weight to; whether any moved."""
+        moved = False
+        for vertex in order:
+            old = self.part[vertex]
+            if self.size[old] == 1:
+                continue
+            fits = self.held + self.weights[vertex] <= self.most
+            value = np.where(fits, self.gains[vertex], -np.inf)
+            value[old] = self.gains[vertex, old]
+            new = int(np.argmax(value))
+            if value[new] > self.gains[vertex, old] + SLIGHT:
+                self._put(vertex, new)
+                moved = True
+        return moved
+
+    def swap(self) -> bool:
+        """The best exchange of two vertices of equal weight, again and again; whether any was."""
+        count, swapped = len(self.part), False
+        alike = self.weights[:, None] == self.weights[None, :]
+        for _ in range(count):
+            rows = np.arange(count)
+            better = self.gains - self.gains[rows, self.part][:, None]
+            value = better[:, self.part] + better[:, self.part].T - 2 * self.edges
+            value = np.where(alike & (self.part[:, None] != self.part[None, :]), value, -np.inf)
+            one, other = np.unravel_index(int(np.argmax(value)), value.shape)
+            if value[one, other] <= SLIGHT:
+                break
+            first, second = int(self.part[one]), int(self.part[other])
+            self._put(int(one), second)
+            self._put(int(other), first)
+            swapped = True
+        return swapped
 
 
 def cut_weight(edges: np.ndarray, part: np.ndarray) -> float:

@@ -133,14 +133,11 @@ def pipeline_seconds(
     for index in range(len(stages) - 1):
         times[index] += link_seconds(numbers, stages[index], stages[index + 1], samples)
     depth = len(times)
-    total = 0.0
     full = max(0, micro_batches - depth + 1)  # columns in which all stages work
-    for column in range(min(depth - 1, micro_batches + depth - 1)):
-        first = max(0, column - micro_batches + 1)
-        total += max(times[first : column + 1])
-    total += full * max(times)
-    for column in range(max(depth, micro_batches), micro_batches + depth - 1):
-        total += max(times[column - micro_batches + 1 :])
+    total = full * max(times)
+    columns = micro_batches + depth - 1
+    for column in (*range(min(depth - 1, columns)), *range(depth - 1 + full, columns)):
+        total += max(times[max(0, column - micro_batches + 1) : column + 1])
     return total
 
 

@@ -119,7 +119,7 @@ class _Search:
         self._table[0].fill(-1)
         counters = np.array([0, self._allowed(), 0, left.max() + 1], np.int64)
         slot = solve(0, left, tp, seconds, rings, p2p, dp, micro_batches, self._table, counters)
-        self._meter.priced += int(counters[0])
+        self._meter.priced += int(counters[:2].min())
         if slot < 0 or counters[0] > counters[1]:
             return np.inf, None
         known = self._table[1][slot]
