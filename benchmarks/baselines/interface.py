@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from benchmarks.baselines.layout import Layout
 from planner.cluster.composition import Composition
@@ -57,25 +57,25 @@ class Answer:
 Baseline = Callable[[Question, Budget], Answer]
 
 
-@dataclass(slots=True)
 class Meter:
-    """Counts what a search spends, and keeps what it found."""
+    """Counts what a search spends, and keeps what it found.
 
-    budget: Budget
-    clock: Callable[[], float] = time.perf_counter
-    priced: int = 0
-    found: list[RankedPlan] = field(default_factory=list)
-    _begun_s: float = 0.0
-    _stopped: bool = False
+    Attributes:
+        budget: what ends the search.
+        priced: plans so far.
+        found: those that are kept, in the order in which they were found.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.perf_counter) -> None:
         """Start the clock."""
-        self._begun_s = self.clock()
+        self.budget, self.priced = budget, 0
+        self.found: list[RankedPlan] = []
+        self._clock, self._begun_s, self._stopped = clock, clock(), False
 
     @property
     def passed_s(self) -> float:
         """Seconds since the search began."""
-        return self.clock() - self._begun_s
+        return self._clock() - self._begun_s
 
     def goes_on(self) -> bool:
         """Whether another plan may be priced."""

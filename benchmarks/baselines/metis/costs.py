@@ -20,7 +20,7 @@ MEMORY_FACTOR = 5.0  # times the memory of weights and activations of one micro-
 OPTIMIZER_PASSES = 2  # optimizer time is doubled when it is read
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StageWork:
     """One stage with its GPUs, before it has layers."""
 
