@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.profiles.staged import GLOO_BYTES_PER_S
+
 # NCCL reaches 12 GB/s on a card of 100 Gb/s (NVIDIA's maintainers in nccl-tests#119); 20 GB/s are
 # what PCIe 4.0 x16 carries.  Only their ratio decides who sends.
 NIC_BYTES_PER_S = 12e9
@@ -27,6 +29,19 @@ class Links:
 def usual_links(nodes: int) -> Links:
     """Links of which nobody has measured more."""
     return Links((NIC_BYTES_PER_S,) * nodes)
+
+
+def staged_links(nodes: int, copy_bytes_per_s: float) -> Links:
+    """Links where state leaves and enters GPUs through memory of their hosts, over gloo.
+
+    A byte is copied and then sent, or received and then copied, so a port has both to do.
+
+    Args:
+        nodes: their number.
+        copy_bytes_per_s: of a copy between a GPU and its host.
+    """
+    port_s = 1 / copy_bytes_per_s + 1 / GLOO_BYTES_PER_S
+    return Links((NIC_BYTES_PER_S,) * nodes, 1 / port_s)
 
 
 def node_indices(node_of: Sequence[str]) -> tuple[int, ...]:

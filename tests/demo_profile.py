@@ -63,13 +63,25 @@ class EmulatedType:
 
 TYPES = (
     EmulatedType(
-        GpuType("demo-fast", 7_000_000, 500_000, 0.010, 1.0e-8),
+        GpuType(
+            name="demo-fast",
+            memory_bytes=7_000_000,
+            reserve_bytes=500_000,
+            optimizer_latency_s=0.010,
+            optimizer_s_per_parameter=1.0e-8,
+        ),
         launch_s=0.0050,
         sample_s=0.0034,
         inside_node=LinkCost(0.0015, 250.0e6),
     ),
     EmulatedType(
-        GpuType("demo-slow", 7_000_000, 500_000, 0.012, 2.0e-8),
+        GpuType(
+            name="demo-slow",
+            memory_bytes=7_000_000,
+            reserve_bytes=500_000,
+            optimizer_latency_s=0.012,
+            optimizer_s_per_parameter=2.0e-8,
+        ),
         launch_s=0.0100,
         sample_s=0.0068,
         inside_node=LinkCost(0.0015, 250.0e6),

@@ -97,7 +97,7 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
         f"{answer.cost.iteration_s * 1e3:.0f} ms (simulated {answer.simulation_s * 1e3:.0f} ms), "
         f"{answer.plan.gpus} of {counted(request.composition.gpus, 'GPU')}{_at_most(request)}, "
         f"every piece of the state on at least {counted(answer.holders_min, 'node')}, "
-        f"profile {profile.origin}, links {profile.link_origin}"
+        f"profile {profile.origin}, {_links(profile)}"
     ]
     per_hour = plan_price(answer.plan, request.composition)
     per_sample = money_per_sample(answer.plan, answer.cost, request.composition)
@@ -212,8 +212,14 @@ def cost_sentence(cost: PlanCost, simulated_s: float, profile: Profile, *, place
         f"formula {cost.iteration_s * 1e3:.1f} ms, simulated {simulated_s * 1e3:.1f} ms; "
         f"{cost.throughput_samples_s:.1f} samples/s; gradient sum {cost.sync_s * 1e3:.1f} ms, "
         f"optimizer {cost.optimizer_s * 1e3:.1f} ms, bubble {cost.bubble:.0%}; "
-        f"profile {profile.origin}, links {profile.link_origin}; edges inside a node {edges}"
+        f"profile {profile.origin}, {_links(profile)}; edges inside a node {edges}"
     )
+
+
+def _links(profile: Profile) -> str:
+    """Where the seconds of messages come from, and which way the messages take."""
+    way = ", staged through host memory" if profile.wire == "staged" else ""
+    return f"links {profile.link_origin}{way}"
 
 
 def memory_unit(peak_bytes: int) -> tuple[str, float]:

@@ -40,7 +40,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, Precision, usual_workload
+from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
@@ -75,6 +75,7 @@ SETTINGS = (
     "zero",
     "recompute",
     "sequence_parallel",
+    "wire",
 )
 
 
@@ -115,6 +116,12 @@ SETTINGS = (
     ),
 )
 @click.option("--sequence-parallel", is_flag=True, help="Use Megatron's sequence parallelism.")
+@click.option(
+    "--wire",
+    type=click.Choice(get_args(GpuWire)),
+    default="nccl",
+    help="Wire between GPUs: NCCL, or staged through memory of their hosts where it cannot be had.",
+)
 @click.option("--no-ep", is_flag=True, help="Do not use expert parallelism.")
 @click.option(
     "--objective",

@@ -177,7 +177,13 @@ def _layers(
         "provenance": _provenance(device, repeats),
     }
     path = folder / model.name / f"{gpu_type}.json"
-    entry = GpuType(gpu_type, memory, reserve, latency_s, each_s)
+    entry = GpuType(
+        name=gpu_type,
+        memory_bytes=memory,
+        reserve_bytes=reserve,
+        optimizer_latency_s=latency_s,
+        optimizer_s_per_parameter=each_s,
+    )
     count = write_layers(path, head, entry, layers)
     origin = write_links(
         path.parent, gpu_type, _provenance(device, repeats), message=message, rings=rings

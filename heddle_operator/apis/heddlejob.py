@@ -113,6 +113,8 @@ class HeddleJob(Section):
             precision=training.precision,
             recompute=self.spec.planner.recompute,
             memory="worker",
+            # The one wire of GPUs so far; ranks that choose by themselves (Auto) may have none.
+            wire="staged" if self.spec.worker.device == "CUDA" else "nccl",
         )
 
     @property

@@ -170,6 +170,7 @@ def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
         budget_s=job.spec.planner.budget_seconds,
         shape=job.training.shape,
         precision=workload.precision,
+        wire=workload.wire,
         recompute=workload.recompute,
         objective="cost" if job.spec.planner.objective == "Cost" else "throughput",
     )

@@ -27,7 +27,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.model.workload import Precision, Recompute, Workload
+from planner.model.workload import GpuWire, Precision, Recompute, Workload
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
@@ -57,6 +57,7 @@ class SearchSettings:
     profiles: str | None = None
     shape: dict[str, Any] | None = None
     precision: Precision = "fp32"
+    wire: GpuWire = "nccl"
     recompute: Recompute = "none"
     objective: Objective = "throughput"
 
@@ -81,6 +82,7 @@ class SearchSettings:
             precision=self.precision,
             recompute=self.recompute,
             memory="worker",
+            wire=self.wire,
         )
 
 

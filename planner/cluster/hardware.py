@@ -90,6 +90,7 @@ class GpuHardware:
     rings: Mapping[int, Ring]  # groups inside a node by their size
     point_to_point: Ring  # link between two GPUs of a node
     node_nic: Ring  # the network port of its usual node, all ports together
+    host_link_bytes_per_s: float  # peak of its link to the host, each way
     source: str  # where the numbers come from
 
     def seconds(self, operator: Operator) -> float:

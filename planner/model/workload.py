@@ -19,6 +19,8 @@ Precision = Literal["fp32", "fp16", "bf16"]
 # By whose rules memory is counted: what Heddle's worker allocates, or the paper's (DeepSpeed's own
 # optimizers, fp16 gradients), which its figures, references and shipped policies stand on.
 MemoryRule = Literal["worker", "paper"]
+# What carries messages between GPUs: NCCL, or copies through memory of the hosts.
+GpuWire = Literal["nccl", "staged"]
 Recompute = Literal["none", "selective", "full", "auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
@@ -40,6 +42,8 @@ class Workload:
             for each stage.  A plan always says it by stage, and prices read it from there.
         sequence_parallel: Megatron's: what TP leaves whole is cut along the sequence.
         memory: by whose rules it is counted; see `planner.cost.memory.RULES`.
+        wire: of the ranks; links and sums of a staged one are modelled, see
+            `planner.profiles.staged`.
     """
 
     model: ModelShape
@@ -50,6 +54,7 @@ class Workload:
     recompute: Recompute = "none"
     sequence_parallel: bool = False
     memory: MemoryRule = "paper"
+    wire: GpuWire = "nccl"
 
     def __post_init__(self) -> None:
         if self.global_batch < 1 or self.sequence_length < 1:
@@ -78,6 +83,12 @@ class Workload:
                 field="memory",
                 code="Unknown",
             )
+        if self.wire not in get_args(GpuWire):
+            raise InvalidWorkload(
+                f"wire {self.wire!r} is unknown; use one of {', '.join(get_args(GpuWire))}",
+                field="wire",
+                code="Unknown",
+            )
         if self.recompute not in RECOMPUTATIONS:
             raise InvalidWorkload(
                 f"recomputation {self.recompute!r} is unknown; use one of "
@@ -93,8 +104,11 @@ class Workload:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The workload as plain data, for files and answers."""
-        return asdict(self)
+        """The workload as plain data, for files and answers; the usual wire is not stated."""
+        data = asdict(self)
+        if self.wire == "nccl":
+            del data["wire"]
+        return data
 
     @staticmethod
     def from_json(data: object) -> Workload:

@@ -6,7 +6,7 @@ Source: Heddle, section 5.2 (profile-based cost model).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
@@ -51,6 +51,16 @@ class LayerCost:
     attention_bytes: Bytes = 0
     input_bytes: Bytes = 0
 
+    def at_least(self, launch_s: float) -> LayerCost:
+        """The same where no pass ends before its kernels are launched."""
+        if launch_s <= min(self.forward_s, self.backward_s):
+            return self
+        return replace(
+            self,
+            forward_s=max(self.forward_s, launch_s),
+            backward_s=max(self.backward_s, launch_s),
+        )
+
     def recompute_s(self, how: str) -> float:
         """Cost of recomputation in the backward pass, its TP communication included."""
         if how == "none":
@@ -74,6 +84,20 @@ class LayerCost:
 
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True)
+class Staging:
+    """The way of a message between GPUs through memory of their hosts.
+
+    Attributes:
+        copy_bytes_per_s: of a copy between a GPU and its host; a message is copied at both ends.
+        wire_bytes_per_s: between two hosts at most, whatever their network cards carry.
+    """
+
+    copy_bytes_per_s: Rate
+    wire_bytes_per_s: Rate
+
+
+@with_config(STRICT)
+@dataclass(frozen=True, slots=True)
 class LinkCost:
     """A link as latency and rate, or as measured times by size.
 
@@ -81,16 +105,31 @@ class LinkCost:
         latency_s: of one message.
         bandwidth_bytes_per_s: at large sizes.
         points: (bytes, seconds) as measured, ascending; between them time is linear in size.
+        staging: what host memory adds, one copy after the other; None: GPUs talk directly.
     """
 
     latency_s: Seconds
     bandwidth_bytes_per_s: Rate
     points: Points = ()
+    staging: Staging | None = None
 
     def seconds(self, num_bytes: float) -> float:
         """Time of one message of that size."""
+        if self.staging is None:
+            return self._on_wire_s(num_bytes, self.bandwidth_bytes_per_s)
+        copies_s = 2 * num_bytes / self.staging.copy_bytes_per_s
+        return self._on_wire_s(num_bytes, self._rate) + copies_s
+
+    @property
+    def _rate(self) -> float:
+        """Bytes per second of the wire."""
+        if self.staging is None:
+            return self.bandwidth_bytes_per_s
+        return min(self.bandwidth_bytes_per_s, self.staging.wire_bytes_per_s)
+
+    def _on_wire_s(self, num_bytes: float, rate: float) -> float:
         if not self.points:
-            return self.latency_s + num_bytes / self.bandwidth_bytes_per_s
+            return self.latency_s + num_bytes / rate
         before = None
         for size, seconds in self.points:
             if num_bytes <= size:
@@ -100,14 +139,14 @@ class LinkCost:
                 return before[1] + share * (seconds - before[1])
             before = (size, seconds)
         assert before is not None
-        return before[1] + (num_bytes - before[0]) / self.bandwidth_bytes_per_s
+        return before[1] + (num_bytes - before[0]) / rate
 
     def shared_by(self, ranks: float) -> LinkCost:
-        """The share of one of that many ranks that send at once."""
+        """The share of one of that many ranks that send at once; each copies for itself."""
         if ranks == 1:
             return self
         points = tuple((size / ranks, seconds) for size, seconds in self.points)
-        return LinkCost(self.latency_s, self.bandwidth_bytes_per_s / ranks, points)
+        return LinkCost(self.latency_s, self.bandwidth_bytes_per_s / ranks, points, self.staging)
 
     def at_rate(self, bytes_per_s: float | None) -> LinkCost:
         """The same link through a card of that rate, slower or faster; None: as it is."""
@@ -118,15 +157,16 @@ class LinkCost:
     @property
     def line(self) -> tuple[float, float]:
         """(seconds of a message, and of each byte) where it is no smaller than any measured."""
-        per_byte_s = 1 / self.bandwidth_bytes_per_s
+        per_byte_s = 1 / self._rate
+        copies_s = 2 / self.staging.copy_bytes_per_s if self.staging else 0.0
         if not self.points:
-            return self.latency_s, per_byte_s
+            return self.latency_s, per_byte_s + copies_s
         size, seconds = self.points[-1]
-        return max(0.0, seconds - size * per_byte_s), per_byte_s
+        return max(0.0, seconds - size * per_byte_s), per_byte_s + copies_s
 
 
 @with_config(STRICT)
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
     """A profiled device type.
 
@@ -136,6 +176,12 @@ class GpuType:
         reserve_bytes: of it, what no plan may use (framework, allocator, fragments).
         optimizer_latency_s: of one optimizer step, whatever its size.
         optimizer_s_per_parameter: what each parameter adds to it.
+        launch_s: of one pass of the smallest layer: the host launches its kernels one by one, so
+            no layer takes less.  0 where the costs of layers have it within.
+        host_copy_bytes_per_s: of a copy from the GPU to its host or back, as measured; None: the
+            data sheet says it.
+        update_digest: of an update on fixed numbers (`worker.engine.update_digest`); types with
+            equal digests get equal bits of an update.  "": nobody has computed it there.
     """
 
     name: str
@@ -143,6 +189,9 @@ class GpuType:
     reserve_bytes: Bytes
     optimizer_latency_s: Seconds
     optimizer_s_per_parameter: Seconds
+    launch_s: Seconds = 0.0
+    host_copy_bytes_per_s: Rate | None = None
+    update_digest: str = ""
 
     @property
     def usable_bytes(self) -> int:
@@ -153,7 +202,7 @@ class GpuType:
 def as_row(entry: LayerCost | LinkCost | GpuType) -> dict[str, Any]:
     """The fields of an entry for a file; those that have their default are left out."""
     return {
-        field.name: getattr(entry, field.name)
+        field.name: asdict(value) if isinstance(value, Staging) else value
         for field in fields(entry)
-        if getattr(entry, field.name) != field.default
+        if (value := getattr(entry, field.name)) != field.default
     }

@@ -33,6 +33,7 @@ from planner.profiles.operators import (
     reduce_seconds,
 )
 from planner.profiles.profile import LINKS_FILE, PROFILES, Profile, load_profile
+from planner.profiles.staged import staged
 
 TP_DEGREES = (1, 2, 4, 8)
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -176,7 +177,11 @@ def gpu_type(gpu: GpuHardware) -> GpuType:
     reserve = round(RESERVE_SHARE * gpu.memory_bytes) + RESERVE_BYTES
     rate = gpu.memory_bytes_s * gpu.memory_efficiency
     return GpuType(
-        gpu.name, gpu.memory_bytes, reserve, gpu.step_s, round(OPTIMIZER_BYTES / rate, 18)
+        name=gpu.name,
+        memory_bytes=gpu.memory_bytes,
+        reserve_bytes=reserve,
+        optimizer_latency_s=gpu.step_s,
+        optimizer_s_per_parameter=round(OPTIMIZER_BYTES / rate, 18),
     )
 
 
@@ -195,7 +200,7 @@ def find_profile(
     """The profile of a workload: from its folder, else the modelled one.
 
     Args:
-        workload: model, sequence length, precision, sequence parallelism.
+        workload: model, sequence length, precision, sequence parallelism, wire.
         directory: of all profiles; those that come with Heddle if not given.
         off_grid: whether a modelled profile may make entries that its files do not hold, for
             pricing; the search matches exactly, tilings of experts apart, which no file holds.
@@ -204,6 +209,11 @@ def find_profile(
         UnprofiledConfiguration: `directory` was named and has no profile of this workload, or a
             file cannot be read.
     """
+    profile = _found_profile(workload, directory, off_grid)
+    return staged(profile, workload) if workload.wire == "staged" else profile
+
+
+def _found_profile(workload: Workload, directory: Path | None, off_grid: bool) -> Profile:
     model = workload.model
     folder = (PROFILES if directory is None else directory) / model.name
     if directory is not None or (folder.exists() and MODELS.get(model.name) == model):
@@ -275,12 +285,15 @@ def profile_files(model: ModelShape) -> dict[str, str]:
     return texts
 
 
+# Fields of a type that its layers do not depend on, or that its file has elsewhere.
+_NO_CONSTANTS = (
+    *("name", "source", "memory_bytes"),
+    *("rings", "point_to_point", "node_nic", "host_link_bytes_per_s"),
+)
+
+
 def _provenance(gpu: GpuHardware) -> dict[str, Any]:
-    constants = {
-        name: value
-        for name, value in vars(gpu).items()
-        if name not in ("name", "source", "rings", "point_to_point", "node_nic", "memory_bytes")
-    }
+    constants = {name: value for name, value in vars(gpu).items() if name not in _NO_CONSTANTS}
     return {
         "hardware": f"no {gpu.name} was used; constants: {gpu.source}",
         "formula": (

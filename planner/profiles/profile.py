@@ -18,7 +18,7 @@ from typing import Any
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import Kind
-from planner.model.workload import Workload
+from planner.model.workload import GpuWire, Workload
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
 from planner.profiles.schema import read_links_file, read_type_file
 
@@ -50,6 +50,7 @@ class Profile:
         link_origin: `measured`, `modelled`, or `assumed` until somebody measures them.
         tiles: MoE blocks with another tiling than EP 1, ETP = TP.
         sequence_parallel: whether its activations are those of Megatron's sequence parallelism.
+        wire: what its messages travel on; `planner.profiles.staged` makes the other one.
     """
 
     model: str
@@ -66,6 +67,7 @@ class Profile:
     link_origin: str = "modelled"
     tiles: Mapping[TileKey, LayerCost] = field(default_factory=dict)
     sequence_parallel: bool = False
+    wire: GpuWire = "nccl"
 
     def layer_cost(self, kind: Kind, gpu_type: str, tp: int, micro_batch: int) -> LayerCost:
         """The entry of exactly that key.
@@ -171,12 +173,20 @@ class Profile:
             _fields(self.network),
             sorted((k, _fields(v)) for k, v in self.nics.items()),
             sorted((k, n, _fields(v)) for k, ring in self.rings.items() for n, v in ring.items()),
+            *([self.wire] if self.wire != "nccl" else []),
         ]
         return hashlib.blake2b(json.dumps(rows).encode(), digest_size=6).hexdigest()
 
 
+# Fields that profiles of before do not have: they count where they are stated, so that a profile
+# without them keeps its digest.
+_LATER = {"staging": None, "launch_s": 0.0, "host_copy_bytes_per_s": None, "update_digest": ""}
+
+
 def _fields(row: Any) -> list[Any]:
-    return [getattr(row, name) for name in row.__slots__]
+    first = [getattr(row, name) for name in row.__slots__ if name not in _LATER]
+    later = {name: getattr(row, name) for name in row.__slots__ if name in _LATER}
+    return [*first, *([name, str(value)] for name, value in later.items() if value != _LATER[name])]
 
 
 def _with(present: bool) -> str:
@@ -239,4 +249,5 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         rings=links.rings,
         link_origin=links.origin,
         tiles={key: cost for file in files for key, cost in file.tile_entries()},
+        wire=links.wire,
     )

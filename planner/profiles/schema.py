@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError, with_config
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import Kind
+from planner.model.workload import GpuWire
 from planner.profiles.entries import (
     STRICT,
     Count,
@@ -78,24 +79,28 @@ class TypeFile(_Part):
         """The costs of layers, and of MoE blocks with EP 1 and ETP = TP."""
         for row in self.layers:
             if row.ep == 1 and row.etp in (None, row.tp):
-                yield (row.kind, self.gpu_type.name, row.tp, row.micro_batch), row.cost()
+                yield (row.kind, self.gpu_type.name, row.tp, row.micro_batch), self._cost(row)
 
     def tile_entries(self) -> Iterator[tuple[TileKey, LayerCost]]:
         """The costs of MoE blocks with any other tiling."""
         for row in self.layers:
             etp = row.tp if row.etp is None else row.etp
             if (row.ep, etp) != (1, row.tp):
-                yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), row.cost()
+                yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), self._cost(row)
+
+    def _cost(self, row: LayerRow) -> LayerCost:
+        return row.cost().at_least(self.gpu_type.launch_s)
 
 
 class LinksFile(_Part):
-    """The file of all links."""
+    """The file of all links, and the wire that they are of."""
 
     origin: Literal["measured", "modelled", "assumed"]
     inside_node: dict[str, LinkCost]
     between_nodes: LinkCost
     nics: dict[str, LinkCost] = {}
     rings: dict[str, dict[int, LinkCost]] = {}
+    wire: GpuWire = "nccl"
 
 
 _File = TypeVar("_File", TypeFile, LinksFile)

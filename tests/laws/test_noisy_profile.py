@@ -30,7 +30,13 @@ FIXED_S = {"embedding": 0.0005, "block": 0.003, "head": 0.001}  # of a forward p
 SAMPLE_S = {"embedding": 0.0003, "block": 0.004, "head": 0.006}  # likewise, for each sample
 BUILD_S = 0.05  # of a layer, before it is measured
 LINK = LinkCost(1e-4, 1e9)
-TYPE = GpuType("cpu", 1 << 33, 1 << 28, 1e-3, 1e-9)
+TYPE = GpuType(
+    name="cpu",
+    memory_bytes=1 << 33,
+    reserve_bytes=1 << 28,
+    optimizer_latency_s=1e-3,
+    optimizer_s_per_parameter=1e-9,
+)
 Noise = Callable[[float], float]  # how many times longer work takes at a moment
 
 

@@ -306,9 +306,9 @@ def _gpu_type(workload: Workload, kind: _Type, random: Random) -> GpuType:
     activations = 6 * workload.model.layers * boundary_bytes(workload, 4)
     memory = round(kind.memory_share * (state + activations))
     return GpuType(
-        kind.name,
-        memory + 1_000_000,
-        1_000_000,
-        random.uniform(0.2, 1) * 1e-3,
-        random.uniform(0.3, 2) * 1e-10,
+        name=kind.name,
+        memory_bytes=memory + 1_000_000,
+        reserve_bytes=1_000_000,
+        optimizer_latency_s=random.uniform(0.2, 1) * 1e-3,
+        optimizer_s_per_parameter=random.uniform(0.3, 2) * 1e-10,
     )

@@ -122,7 +122,13 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
         "precision": question.precision,
         "provenance": provenance,
     }
-    entry = GpuType(question.gpu_type, question.memory_bytes, reserve, latency_s, each_s)
+    entry = GpuType(
+        name=question.gpu_type,
+        memory_bytes=question.memory_bytes,
+        reserve_bytes=reserve,
+        optimizer_latency_s=latency_s,
+        optimizer_s_per_parameter=each_s,
+    )
     with _whole_folder(Path(question.folder)) as folder:
         home = folder / model.name
         write_layers(home / f"{question.gpu_type}.json", head, entry, layers)

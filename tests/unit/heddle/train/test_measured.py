@@ -72,7 +72,13 @@ def kept_profile(load: float, seconds=(1.0, 2.0, 4.0)) -> Path:
         for kind in ("embedding", "block", "head")
         for b, cost in zip((1, 2, 4), costs, strict=True)
     }
-    type_ = GpuType(MACHINE.gpu_type, 1 << 34, 1, 1e-3, 1e-9)
+    type_ = GpuType(
+        name=MACHINE.gpu_type,
+        memory_bytes=1 << 34,
+        reserve_bytes=1,
+        optimizer_latency_s=1e-3,
+        optimizer_s_per_parameter=1e-9,
+    )
     write_layers(folder / NAME / f"{MACHINE.gpu_type}.json", head, type_, rows)
     write_links(folder / NAME, MACHINE.gpu_type, {}, message=LINK, network=LINK)
     return folder

@@ -153,3 +153,38 @@ def test_a_link_of_measured_points_is_linear_between_them():
 def test_a_model_without_profile_is_one_sentence(tmp_path):
     with refused(UnprofiledConfiguration, "Missing"):
         load_profile("tiny-llama", tmp_path)
+
+
+def test_no_layer_takes_less_than_its_launches(tmp_path):
+    """The floor of a type counts where the file is read, so that every reader of costs has it."""
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    stated = json.loads(path.read_text())
+    before = load_profile("tiny-llama", tmp_path)
+    small, large = (before.layer_cost(kind, "demo-fast", 1, 1) for kind in ("embedding", "block"))
+    floor_s = (small.backward_s + large.forward_s) / 2
+    assert small.backward_s < floor_s < large.forward_s
+    stated["gpu_type"]["launch_s"] = floor_s
+    path.write_text(json.dumps(stated))
+    after = load_profile("tiny-llama", tmp_path)
+    assert after.layer_cost("block", "demo-fast", 1, 1) == large
+    floored = replace(small, forward_s=floor_s, backward_s=floor_s)
+    assert after.layer_cost("embedding", "demo-fast", 1, 1) == floored
+    assert after.digest != before.digest
+
+
+def test_what_a_file_does_not_state_changes_no_digest():
+    """Fields that came later are no part of the digest of a profile without them."""
+    profile = demo_profile()
+    one = profile.types["demo-fast"]
+    digests = {
+        replace(profile, types={**profile.types, "demo-fast": replace(one, **stated)}).digest
+        for stated in (
+            {},
+            {"launch_s": 2.0},
+            {"host_copy_bytes_per_s": 2.0},
+            {"update_digest": "2.0"},
+        )
+    }
+    assert len(digests) == 4
+    assert profile.digest in digests

@@ -19,7 +19,13 @@ HEAD = {
     "precision": "fp32",
     "provenance": {"hardware": "a test"},
 }
-TYPE = GpuType("demo-fast", 7_000_000, 500_000, 0.01, 1e-8)
+TYPE = GpuType(
+    name="demo-fast",
+    memory_bytes=7_000_000,
+    reserve_bytes=500_000,
+    optimizer_latency_s=0.01,
+    optimizer_s_per_parameter=1e-8,
+)
 COST = LayerCost(
     forward_s=0.1,
     backward_s=0.2,

@@ -72,7 +72,13 @@ def test_a_kept_row_that_contradicts_others_is_measured_again_and_the_rest_stays
         for b, s in costs.items()
     }
     head = {"model": "tiny-llama", "sequence_length": 32, "precision": "fp32"}
-    type_ = GpuType("cpu-x", 1 << 33, 1, 1e-3, 1e-9)
+    type_ = GpuType(
+        name="cpu-x",
+        memory_bytes=1 << 33,
+        reserve_bytes=1,
+        optimizer_latency_s=1e-3,
+        optimizer_s_per_parameter=1e-9,
+    )
     write_layers(file, {**head, "provenance": {PEAK_KEY: 5.0}}, type_, rows)
     measure(question(tmp_path / "kept"), lambda *_: None)
     body = json.loads(file.read_text())
