@@ -17,10 +17,11 @@ from typing import Any, get_args
 import click
 
 from planner.cluster.composition import LABEL
+from planner.cluster.gpu_types import HARDWARE
 from planner.model.catalogue import find_model
 from planner.model.shape import Kind
 from planner.model.workload import Precision, usual_workload
-from planner.profiles.entries import GpuType, LayerKey, LinkCost
+from planner.profiles.entries import LayerKey, LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
 from planner.wording import counted
@@ -121,11 +122,15 @@ def _layers(
 ) -> None:
     import torch
 
+    from worker.device.choice import device_of
+    from worker.device.cuda import begin_process
+    from worker.device.environment import environment_of
     from worker.profile.bench import Bench
     from worker.profile.files import make_folder, write_layers, write_links
-    from worker.profile.layers import check_model, measure_layer, measure_optimizer
+    from worker.profile.layers import check_model, measure_layer
     from worker.profile.links import inside_node
     from worker.profile.rows import Row, measured_rows
+    from worker.profile.types import measure_type
 
     folder, name, gpu_type, device, repeats = where
     model = find_model(name)
@@ -136,7 +141,12 @@ def _layers(
     make_folder(folder / model.name)
     if device == "cpu":
         torch.set_num_threads(1)
-    bench = Bench(torch.device(device), repeats)
+    else:
+        os.environ.update(environment_of("cuda"))  # before the first call of CUDA
+        begin_process()
+    bench = Bench(device_of(device), repeats)
+    if gpu_type in HARDWARE:  # the name of no other type is known to the driver
+        bench.device.check(gpu_type)
     layers: dict[LayerKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None
@@ -168,7 +178,6 @@ def _layers(
             lambda *_: None,
         )
         layers |= {(kind, gpu_type, degree, b): row for (kind, b), row in found.items()}
-    latency_s, each_s = measure_optimizer(bench)
     memory, reserve = _memory(gpu_type, model.name, device)
     head = {
         "model": model.name,
@@ -177,13 +186,7 @@ def _layers(
         "provenance": _provenance(device, repeats),
     }
     path = folder / model.name / f"{gpu_type}.json"
-    entry = GpuType(
-        name=gpu_type,
-        memory_bytes=memory,
-        reserve_bytes=reserve,
-        optimizer_latency_s=latency_s,
-        optimizer_s_per_parameter=each_s,
-    )
+    entry = measure_type(bench, model, gpu_type, chosen, memory_bytes=memory, reserve_bytes=reserve)
     count = write_layers(path, head, entry, layers)
     origin = write_links(
         path.parent, gpu_type, _provenance(device, repeats), message=message, rings=rings

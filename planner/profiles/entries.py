@@ -176,8 +176,8 @@ class GpuType:
         reserve_bytes: of it, what no plan may use (framework, allocator, fragments).
         optimizer_latency_s: of one optimizer step, whatever its size.
         optimizer_s_per_parameter: what each parameter adds to it.
-        launch_s: of one pass of the smallest layer: the host launches its kernels one by one, so
-            no layer takes less.  0 where the costs of layers have it within.
+        launch_s: of one pass of the smallest block: the host launches its kernels one by one, so
+            no block takes less.  0 where the costs of layers have it within.
         host_copy_bytes_per_s: of a copy from the GPU to its host or back, as measured; None: the
             data sheet says it.
         update_digest: of an update on fixed numbers (`worker.engine.update_digest`); types with

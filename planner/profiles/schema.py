@@ -89,7 +89,8 @@ class TypeFile(_Part):
                 yield (self.gpu_type.name, row.tp, row.micro_batch, row.ep, etp), self._cost(row)
 
     def _cost(self, row: LayerRow) -> LayerCost:
-        return row.cost().at_least(self.gpu_type.launch_s)
+        cost = row.cost()
+        return cost if row.kind in ("embedding", "head") else cost.at_least(self.gpu_type.launch_s)
 
 
 class LinksFile(_Part):

@@ -27,6 +27,7 @@ from planner.profiles.entries import LayerCost
 from tests.builders import MODEL, demo_profile
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
+from worker.device.device import CPU
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]  # imports DeepSpeed
 DEPTH, MICRO_BATCH, MICRO_BATCHES, LENGTH = 3, 2, 3, 64
@@ -123,7 +124,7 @@ def _count(rank, store, epoch, case, data):
         precision=precision,
     )  # fmt: skip
     dataset = Dataset(spec.data, LENGTH, MODEL.vocab)
-    bench = Bench(torch.device("cpu"), 1)
+    bench = Bench(CPU, 1)
     costs = {
         kind: measure_layer(
             bench, MODEL, kind, 1, MICRO_BATCH, LENGTH, precision, lambda _: 0.0

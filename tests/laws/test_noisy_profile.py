@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from planner.api import answer
 from planner.cluster.composition import Composition
@@ -20,6 +19,7 @@ from planner.model.workload import Workload
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
+from worker.device.device import CPU
 from worker.profile.bench import Bench
 from worker.profile.machine import KINDS, LAYERS_S, MICRO_BATCHES, REPEATS
 from worker.profile.rows import Row, measured_rows
@@ -107,7 +107,7 @@ def profile_of(rows: dict) -> Profile:
 
 def measured_profile(noise: Noise) -> Profile:
     machine = Machine(noise)
-    bench = Bench(torch.device("cpu"), REPEATS, clock=lambda: machine.now_s)
+    bench = Bench(CPU, REPEATS, clock=lambda: machine.now_s)
 
     def measure(kind: str, b: int) -> Row:
         machine.work(BUILD_S)

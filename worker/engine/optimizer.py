@@ -2,8 +2,11 @@
 
 Training and recovery apply the same one.  DeepSpeed's engine holds an optimizer that it never
 steps.
-Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; the order of operations is
-torch's, so that the bits are.
+Invariant: each operation is one that IEEE 754 rounds once (a sum, a product, a quotient, a root).
+So the bits depend on no device and no instruction set.  Operations that multiply and add at once
+(`lerp_`, `addcmul_`, `addcdiv_`) are rounded once or twice as the device likes; none is here.
+A quotient by a number is a product with its reciprocal, because CUDA computes it so.
+Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; IEEE 754-2019, 5.4.1.
 """
 
 from __future__ import annotations
@@ -64,17 +67,21 @@ def update_(
         return
     first, second = recipe.betas
     step_size = learning_rate / (1 - first ** (updates + 1))
-    correction = math.sqrt(1 - second ** (updates + 1))
+    correction = 1 / math.sqrt(1 - second ** (updates + 1))
     clip = recipe.gradient_clip
-    for weight, mean, square, grad in _chunks(*parts, gradient):
-        if norm > clip:
-            grad = grad * (clip / (norm + NORM_EPSILON))
+    share = clip / (norm + NORM_EPSILON) if norm > clip else 1.0  # of the gradient
+    chunks = [*_chunks(*parts, gradient)]
+    memory = torch.empty(chunks[0][0].numel(), device=gradient.device)
+    for weight, mean, square, grad in chunks:
+        scratch = memory[: grad.numel()].view(grad.shape)
         if recipe.weight_decay:
             weight.mul_(1 - learning_rate * recipe.weight_decay)
-        mean.lerp_(grad, 1 - first)
-        square.mul_(second).addcmul_(grad, grad, value=1 - second)
-        root = square.sqrt().div_(correction).add_(recipe.epsilon)
-        weight.addcdiv_(mean, root, value=-step_size)
+        mean.mul_(first).add_(torch.mul(grad, share * (1 - first), out=scratch))
+        # scaled before it is squared, so that a large gradient that is clipped does not overflow
+        torch.mul(grad, share * math.sqrt(1 - second), out=scratch)
+        square.mul_(second).add_(scratch.mul_(scratch))
+        torch.sqrt(square, out=scratch).mul_(correction).add_(recipe.epsilon)
+        weight.sub_(torch.div(mean, scratch, out=scratch).mul_(step_size))
     if copy is not None:
         copy.copy_(parts[0])
 

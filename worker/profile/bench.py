@@ -2,7 +2,9 @@
 
 Other load only ever adds to a time, so the smallest of several is the best guess; repeats go on
 until a second one confirms it.  On CPU the clock counts the process's own seconds, so that seconds
-in which another process has the core are no part of it.
+in which another process has the core are no part of it.  A device is timed by its own marks around
+several runs in a row, as in training, where the host runs ahead: the device's seconds count, or
+those of the launches where they are more.
 Source: Chen and Revels, "Robust benchmarking in noisy environments", 2016 (the minimum).
 """
 
@@ -15,8 +17,11 @@ from typing import NamedTuple
 
 import torch
 
+from worker.device.device import Device
+
 Clock = Callable[[], float]
 CONFIRMED = 1.05  # of the smallest time: a second one up to here confirms it
+IN_A_ROW = 8  # runs of a device between two marks
 MOST = 4  # times the repeats, until the smallest time is confirmed
 
 
@@ -42,16 +47,15 @@ class Bench:
     """Where, how often and by which clock something is measured.
 
     Args:
-        device: `cpu` or `cuda`.
+        device: that is measured.
         repeats: measurements at least; half as many come first, unmeasured.
-        clock: seconds; None: that of the device's kind.
+        clock: seconds of a processor; None: the process's own.
     """
 
-    def __init__(self, device: torch.device, repeats: int, clock: Clock | None = None) -> None:
+    def __init__(self, device: Device, repeats: int, clock: Clock | None = None) -> None:
         self.device = device
         self.repeats = repeats
-        own = time.process_time if device.type == "cpu" else time.perf_counter
-        self._clock = clock or own
+        self._clock = clock or time.process_time
         self.spread = 0.0  # the largest since it was last set to 0
 
     def seconds(self, work: Callable[[], object]) -> float:
@@ -60,11 +64,7 @@ class Bench:
             work()
         taken: list[float] = []
         while len(taken) < self.repeats or not self._is_enough(taken):
-            self.wait()
-            start = self._clock()
-            work()
-            self.wait()
-            taken.append(self._clock() - start)
+            taken.append(self._once(work))
         found = timing_of(taken)
         self.spread = max(self.spread, found.spread)
         return found.seconds
@@ -75,7 +75,16 @@ class Bench:
         least, second = sorted(taken)[:2]
         return second <= CONFIRMED * least
 
-    def wait(self) -> None:
-        """Until the device has nothing left to do."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+    def _once(self, work: Callable[[], object]) -> float:
+        """Seconds of one measurement, for each run."""
+        device = self.device
+        if device.torch_device.type == "cpu":
+            start_s = self._clock()
+            work()
+            return self._clock() - start_s
+        start = device.mark()
+        for _ in range(IN_A_ROW):
+            work()
+        end = device.mark()
+        device.host(torch.zeros(1, device=device.torch_device))  # behind both marks
+        return device.seconds(start, end) / IN_A_ROW

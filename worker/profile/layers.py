@@ -18,7 +18,6 @@ from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import Tensor
 from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
-from worker.device.choice import device_of
 from worker.device.device import Device
 from worker.model.attention import attend
 from worker.model.forward_context import CurrentContext, ForwardContext
@@ -30,7 +29,6 @@ from worker.profile.bench import Bench
 from worker.trainable import why_untrainable
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that Adam steps over
 
 
 def check_model(model: ModelShape) -> None:
@@ -68,31 +66,30 @@ def measure_layer(
     """
     index = {"embedding": 0, "block": 1, "head": model.layers + 1}[kind]
     dtype = DTYPES[precision]
-    with torch.device(bench.device):
-        layer = _shard(model, index, tp, dtype)
-        device = device_of(bench.device.type)
-        layer.current.context = ForwardContext(0, range(micro_batch), device=device)
-        tokens = torch.randint(0, model.vocab // tp, (micro_batch, sequence_length))
-        loss = loss_of(model, TensorParallel())
-        hidden = torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype)
+    device = bench.device
+    layer = _shard(model, index, tp, dtype, device)
+    layer.current.context = ForwardContext(0, range(micro_batch), device=device)
+    tokens = device.put(torch.randint(0, model.vocab // tp, (micro_batch, sequence_length)))
+    loss = loss_of(model, TensorParallel())
+    hidden = device.put(torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype))
 
-        def forward() -> torch.Tensor:
-            x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
-            out: torch.Tensor = layer(x)
-            if kind == "head":
-                out = loss(out.float(), tokens)
-            return out
+    def forward() -> torch.Tensor:
+        x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
+        out: torch.Tensor = layer(x)
+        if kind == "head":
+            out = loss(out.float(), tokens)
+        return out
 
-        forward_s = bench.seconds(forward)
-        both_s = bench.seconds(lambda: torch.autograd.backward(forward().sum()))
-        kept = _kept_bytes(layer, forward)
-        attention_s, attention_bytes = 0.0, 0
-        if kind == "block":
-            if model.own is None:
-                core = _attention(model, tp, micro_batch, sequence_length, dtype, device)
-                attention_s = bench.seconds(core)
-            layer.recompute = "selective"
-            attention_bytes = max(0, kept - _kept_bytes(layer, forward))
+    forward_s = bench.seconds(forward)
+    both_s = bench.seconds(lambda: torch.autograd.backward(forward().sum()))
+    kept = _kept_bytes(layer, forward)
+    attention_s, attention_bytes = 0.0, 0
+    if kind == "block":
+        if model.own is None:
+            core = _attention(model, tp, micro_batch, sequence_length, dtype, device)
+            attention_s = bench.seconds(core)
+        layer.recompute = "selective"
+        attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
     reductions = {"embedding": 1, "block": 4, "head": 1}[kind] if tp > 1 else 0
     return LayerCost(
@@ -106,12 +103,12 @@ def measure_layer(
     )
 
 
-def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
+def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype, device: Device) -> Layer:
     def source(tensor: Tensor) -> torch.Tensor:
         shape = list(tensor.shape)
         if tensor.dim is not None:
             shape[tensor.dim] //= tp
-        return torch.randn(shape, dtype=dtype) * 0.02
+        return device.put(torch.randn(shape, dtype=dtype) * 0.02)
 
     alone = TensorParallel()  # what its group would add is priced apart
     return class_of(model, index)(model, index, alone, source, CurrentContext())
@@ -120,8 +117,10 @@ def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype) -> Layer:
 def _attention(
     model: ModelShape, tp: int, b: int, s: int, dtype: torch.dtype, device: Device
 ) -> Callable[[], object]:
-    q = torch.randn(b, model.heads // tp, s, model.head_dim, dtype=dtype)
-    k, v = (torch.randn(b, model.kv_heads // tp, s, model.head_dim, dtype=dtype) for _ in "kv")
+    def random(heads: int) -> torch.Tensor:
+        return device.put(torch.randn(b, heads // tp, s, model.head_dim, dtype=dtype))
+
+    q, k, v = random(model.heads), random(model.kv_heads), random(model.kv_heads)
     rotary, scale = model.arithmetic.rotary, model.head_dim**-0.5
     if not model.rotary:
         return lambda: attend(q, k, v, scale=scale)
@@ -144,16 +143,3 @@ def _kept_bytes(layer: Layer, forward: Callable[[], torch.Tensor]) -> int:
         out = forward()
     del out
     return sum(kept.values())
-
-
-def measure_optimizer(bench: Bench) -> tuple[float, float]:
-    """(seconds of a step whatever its size, seconds more for each parameter) of Adam."""
-
-    def step(count: int) -> float:
-        weight = torch.nn.Parameter(torch.zeros(count, device=bench.device))
-        weight.grad = torch.ones_like(weight)
-        adam = torch.optim.Adam([weight], fused=bench.device.type == "cuda")
-        return bench.seconds(adam.step)
-
-    small, large = step(1), step(OPTIMIZER_PARAMETERS)
-    return small, max(0.0, large - small) / OPTIMIZER_PARAMETERS

@@ -28,14 +28,16 @@ import torch
 
 from planner.errors import HeddleError
 from planner.model.shape import Kind, ModelShape
-from planner.profiles.entries import GpuType, LayerKey
+from planner.profiles.entries import LayerKey
 from planner.profiles.schema import read_type_file
+from worker.device.device import CPU
 from worker.errors import WorkerError
 from worker.profile.bench import Bench
 from worker.profile.files import rows_of, write_layers, write_links
-from worker.profile.layers import DTYPES, check_model, measure_layer, measure_optimizer
+from worker.profile.layers import DTYPES, check_model, measure_layer
 from worker.profile.links import inside_node
 from worker.profile.rows import Row, again, doubtful, is_busy, measured_rows
+from worker.profile.types import measure_type
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
 KINDS: tuple[Kind, ...] = ("embedding", "block", "head")
@@ -94,11 +96,18 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
         return
     importlib.import_module("worker.rank.process")  # what a rank holds before it trains
     reserve = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    bench = Bench(torch.device("cpu"), REPEATS)
+    bench = Bench(CPU, REPEATS)
     parts = len(MICRO_BATCHES) * len(KINDS) + 3
     layers, left_out = _layers(question, model, bench, lambda done, what: say(done, parts, what))
     say(parts - 3, parts, "optimizer")
-    latency_s, each_s = measure_optimizer(bench)
+    entry = measure_type(
+        bench,
+        model,
+        question.gpu_type,
+        question.precision,
+        memory_bytes=question.memory_bytes,
+        reserve_bytes=reserve,
+    )
     say(parts - 2, parts, "product of matrices")
     peak = _peak_flops_s(bench, DTYPES[question.precision])
     say(parts - 1, parts, "messages between two processes")
@@ -122,13 +131,6 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
         "precision": question.precision,
         "provenance": provenance,
     }
-    entry = GpuType(
-        name=question.gpu_type,
-        memory_bytes=question.memory_bytes,
-        reserve_bytes=reserve,
-        optimizer_latency_s=latency_s,
-        optimizer_s_per_parameter=each_s,
-    )
     with _whole_folder(Path(question.folder)) as folder:
         home = folder / model.name
         write_layers(home / f"{question.gpu_type}.json", head, entry, layers)
@@ -181,7 +183,7 @@ def _measure_again(
     """Measure the rows of a file that are in doubt; everything else of it stays."""
     kept = json.loads(file.read_text(encoding="utf-8"))
     rows = {(key[0], key[3]): row for key, row in rows_of(read_type_file(file)).items()}
-    bench = Bench(torch.device("cpu"), REPEATS)
+    bench = Bench(CPU, REPEATS)
     until_s = time.perf_counter() + LAYERS_S
     busy = {key for key, row in rows.items() if is_busy(row.load, question.cores)}
     parts, done = len(doubtful(rows) | busy), 0

@@ -25,6 +25,7 @@ from worker.device.choice import own_device
 from worker.device.device import CPU, Device
 from worker.engine import deepspeed as deepspeed_engine
 from worker.engine.seam import Engine, StageBuild
+from worker.engine.update_digest import check_update
 from worker.log_lines import note
 from worker.rank.move import Move
 from worker.rank.rank import Rank
@@ -66,7 +67,9 @@ class GlooServices:
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
     ) -> World:
         """See `Services`."""
-        self.device.check(RankMap.of(plan).seats[rank].gpu_type)
+        seats = RankMap.of(plan).seats
+        self.device.check(seats[rank].gpu_type)
+        check_update(self.device, frozenset(seat.gpu_type for seat in seats))
         sets = rank_sets(model, plan)
         return World(
             store,

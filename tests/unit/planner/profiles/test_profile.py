@@ -155,21 +155,23 @@ def test_a_model_without_profile_is_one_sentence(tmp_path):
         load_profile("tiny-llama", tmp_path)
 
 
-def test_no_layer_takes_less_than_its_launches(tmp_path):
+def test_no_block_takes_less_than_its_launches(tmp_path):
     """The floor of a type counts where the file is read, so that every reader of costs has it."""
     write_profile(tmp_path)
     path = tmp_path / "tiny-llama" / "demo-fast.json"
     stated = json.loads(path.read_text())
     before = load_profile("tiny-llama", tmp_path)
-    small, large = (before.layer_cost(kind, "demo-fast", 1, 1) for kind in ("embedding", "block"))
+    small, large = (before.layer_cost("block", "demo-fast", 1, b) for b in (1, 8))
     floor_s = (small.backward_s + large.forward_s) / 2
     assert small.backward_s < floor_s < large.forward_s
     stated["gpu_type"]["launch_s"] = floor_s
     path.write_text(json.dumps(stated))
     after = load_profile("tiny-llama", tmp_path)
-    assert after.layer_cost("block", "demo-fast", 1, 1) == large
+    assert after.layer_cost("block", "demo-fast", 1, 8) == large
     floored = replace(small, forward_s=floor_s, backward_s=floor_s)
-    assert after.layer_cost("embedding", "demo-fast", 1, 1) == floored
+    assert after.layer_cost("block", "demo-fast", 1, 1) == floored
+    key = "embedding", "demo-fast", 1, 1  # with fewer kernels than a block
+    assert after.layers[key] == before.layers[key]
     assert after.digest != before.digest
 
 

@@ -46,7 +46,8 @@ def update_all(shards, gradients, rate, updates, norm=NORM):
 
 @pytest.mark.slow  # torch's optimizer imports the compiler stack
 @pytest.mark.parametrize("foreach", [False, True])
-def test_several_steps_are_those_of_torchs_adamw(foreach):
+def test_several_steps_are_those_of_torchs_adamw_but_for_rounding(foreach):
+    """Each of at most 14 operations of a step rounds once, torch's as often or less."""
     shards = fresh()
     adam = torch.optim.AdamW(
         [torch.nn.Parameter(weight.clone()) for weight, *_ in shards],
@@ -65,9 +66,13 @@ def test_several_steps_are_those_of_torchs_adamw(foreach):
         adam.step()
         for (weight, mean, square), parameter in zip(shards, group["params"], strict=True):
             state = adam.state[parameter]
-            assert torch.equal(weight, parameter)
-            assert torch.equal(mean, state["exp_avg"])
-            assert torch.equal(square, state["exp_avg_sq"])
+            most = 2 * 14 * STEPS * 2.0**-24
+            for ours, torchs in (
+                (weight, parameter),
+                (mean, state["exp_avg"]),
+                (square, state["exp_avg_sq"]),
+            ):
+                assert (ours - torchs).abs().max() <= most * torchs.abs().max()
 
 
 @given(st.data())

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from planner.errors import InvalidWorkload
 from planner.model.catalogue import find_model
 from tests.refusals import refused
+from worker.device.device import CPU
 from worker.profile.bench import Bench
-from worker.profile.layers import check_model, measure_layer, measure_optimizer
+from worker.profile.layers import check_model, measure_layer
 
 TINY = find_model("tiny-llama")
-BENCH = Bench(torch.device("cpu"), 1)
+BENCH = Bench(CPU, 1)
 
 
 def measured(kind: str, tp: int = 1, b: int = 1, precision: str = "fp32"):
@@ -34,13 +34,6 @@ def test_what_is_kept_grows_with_the_micro_batch_and_shrinks_with_tp():
     assert 1.8 * one.activation_bytes < two.activation_bytes < 2.1 * one.activation_bytes
     assert sharded.activation_bytes < one.activation_bytes
     assert sharded.tp_communication_s == pytest.approx(4 * 32 * 64 * 4 / 1e9)
-
-
-@pytest.mark.slow
-def test_an_optimizer_step_has_a_fixed_part_and_one_per_parameter():
-    fixed_s, each_s = measure_optimizer(BENCH)
-    assert fixed_s > 0
-    assert each_s > 0
 
 
 def test_layers_that_the_worker_does_not_have_are_refused():
