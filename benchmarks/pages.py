@@ -65,7 +65,7 @@ def processor() -> str:
     return platform.processor() or "unknown"
 
 
-def _commit() -> str:
+def commit_of_checkout() -> str:
     """The commit of this checkout, `-dirty` where files differ; "unknown" outside of git."""
     git = ("git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty")
     try:
@@ -85,7 +85,7 @@ def header(command: str, measures: Sequence[str], conditions: str) -> str:
     return (
         f"Command: `{command}`\n"
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}\n"
-        f"Commit: {_commit()}\n"
+        f"Commit: {commit_of_checkout()}\n"
         f"Measures: {folders}\n"
         f"Machine: {os.cpu_count()} cores ({processor()}), {platform.system()} "
         f"{platform.machine()}, no GPU{conditions}"

@@ -22,8 +22,8 @@ def test_a_grid_that_a_plan_can_say_has_its_price(text):
         if said.beyond_plans():
             continue
         (grid,) = said.grids
-        if grid.stages[0].groups[0].samples not in asked.profile.micro_batches("h100"):
-            continue
+        if {group.samples for group in grid.stages[0].groups} - {1, 2, 4, 8, 16}:
+            continue  # not profiled
         cost = cost_of(said.as_plan(), asked.workload, asked.composition, asked.profile)
         if len({(one.stages, one.micro_batches) for one in cost.replicas}) > 1:
             continue  # the slowest of each stage is not the slowest replica

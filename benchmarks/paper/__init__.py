@@ -1,0 +1,1 @@
+"""The paper's evaluation, regenerated: plans stored by cell, and pages drawn from them."""

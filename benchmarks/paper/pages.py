@@ -1,0 +1,108 @@
+"""The pages of docs/results/paper, drawn from stored plans alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.pages import PAGES, header
+from benchmarks.paper.cells import FIGURES, cells_of
+from benchmarks.paper.claims import claims_page
+from benchmarks.paper.picture import draw_bars
+from benchmarks.paper.planners import NAMES
+from benchmarks.paper.results import CellResults, results_of
+from benchmarks.paper.store import FOLDER
+from benchmarks.paper.tables import as_json, behind, details, never_first, throughputs
+
+FOLDER_OF_PAGES = PAGES / "paper"
+TITLES = {
+    "uniform": "Uniform nodes: two and three GPU types",
+    "non-uniform": "Nodes of one and four GPUs: LS1 to LS5",
+    "four-types": "Four GPU types",
+    "large-model": "Qwen3-64B with the policy of Qwen3-32B",
+    "experts": "Models with experts",
+}
+
+
+def draw(folder: Path = FOLDER_OF_PAGES, plans: Path = FOLDER) -> list[Path]:
+    """Write all pages of which plans are stored; returns them.
+
+    Raises:
+        InvalidRequest: a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[str, tuple[CellResults, ...]] = {}
+    written = []
+    for figure in FIGURES:
+        cells = tuple(results_of(cell, plans) for cell in cells_of(figure))
+        cells = tuple(one for one in cells if one.results)
+        if cells:
+            found[figure] = cells
+            written += _figure(folder, figure, cells)
+    readme = folder / "README.md"
+    readme.write_text(_top("The paper's evaluation, regenerated") + claims_page(found))
+    return [*written, readme]
+
+
+def _top(title: str) -> str:
+    return f"# {title}\n\n{header('make paper', ['planner', 'benchmarks'], '.')}\n\n"
+
+
+def _figure(folder: Path, figure: str, cells: Sequence[CellResults]) -> list[Path]:
+    picture, page, data = (folder / f"{figure}{ending}" for ending in (".svg", ".md", ".json"))
+    models = dict.fromkeys(one.cell.model for one in cells)
+    draw_bars(picture, [(m, [c for c in cells if c.cell.model == m]) for m in models])
+    data.write_text(as_json(cells), encoding="utf-8")
+    commits = sorted({commit for one in cells for commit in one.commits})
+    dates = sorted({date for one in cells for date in one.dates})
+    budgets = sorted({r.budget_s for one in cells for r in one.results if r.planner in NAMES})
+    text = (
+        _top(TITLES[figure])
+        + f"""Plans were found on {", ".join(dates)} by commit {", ".join(commits)}, with budgets of
+{", ".join(f"{b:g} s" for b in budgets)}; this page draws them at today's prices.
+Throughput is modelled by Heddle's evaluator; seconds of searches are measured.
+
+![{TITLES[figure]}]({figure}.svg)
+
+A bar is the first plan in the planner's own order that fits in memory, where the planner puts it.
+An outline above it is the same plan where Heddle puts it. The number is the search time in seconds.
+
+## Samples per second, and seconds of the search
+
+{throughputs(cells)}
+
+The lead is that of Heddle at 3 s over the best baseline in the better of its placements. A star
+marks a plan that no plan of Heddle can say (DP that differs by stage, uneven micro-batches); a
+formula prices it.
+
+## Where Heddle is below
+
+{_behind(cells)}
+
+## Each baseline by itself
+
+{details(cells)}
+
+{_never_first(cells)}
+"""
+    )
+    page.write_text(text, encoding="utf-8")
+    return [picture, data, page]
+
+
+def _behind(cells: Sequence[CellResults]) -> str:
+    rows = behind(cells)
+    if not rows:
+        return "Nowhere in these cells."
+    return "\n".join(
+        f"- {cell.cell.name}: {ahead:.2%} of {NAMES[best.planner]}"
+        f"{' (' + best.beyond + ')' if best.beyond else ''}"
+        for cell, best, ahead in rows
+    )
+
+
+def _never_first(cells: Sequence[CellResults]) -> str:
+    names = never_first(cells)
+    if not names:
+        return "Every baseline is the best baseline of a cell."
+    return f"Never the best baseline of a cell here: {', '.join(NAMES[name] for name in names)}."

@@ -1,0 +1,88 @@
+"""The stored plans: one file a cell, with commit, date and machine of each row.
+
+Invariants: a file is whole or it is not there, as it is written aside and renamed; a damaged one
+counts as not there, and its cell is planned again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import commit_of_checkout, processor
+from benchmarks.paper.cells import Cell
+from planner.errors import InvalidRequest
+from planner.wording import reason_of
+
+FOLDER = Path(__file__).with_name("plans")
+Row = dict[str, Any]
+
+
+def path_of(cell: Cell, folder: Path = FOLDER) -> Path:
+    """The file of a cell."""
+    return folder / f"{cell.name}.json"
+
+
+def read_cell(cell: Cell, folder: Path = FOLDER) -> dict[str, Row]:
+    """Rows by planner; none where the file is missing, damaged, or of another composition."""
+    try:
+        data = json.loads(path_of(cell, folder).read_text(encoding="utf-8"))
+        if (data["model"], data["composition"]) != (cell.model, cell.listed.text):
+            return {}
+        rows: dict[str, Row] = data["rows"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return rows
+
+
+def write_cell(cell: Cell, rows: dict[str, Row], folder: Path = FOLDER) -> None:
+    """All rows of a cell.
+
+    Raises:
+        InvalidRequest: the folder cannot be written.
+    """
+    data = {
+        "model": cell.model,
+        "name": cell.listed.name,
+        "composition": cell.listed.text,
+        "origin": cell.listed.origin,
+        "rows": dict(sorted(rows.items())),
+    }
+    path = path_of(cell, folder)
+    aside = path.with_suffix(".new")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        aside.write_text(_by_row(data), encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise InvalidRequest(
+            f"plans of {cell.name} cannot be written to {folder}: {reason_of(error)}; give "
+            f"another folder",
+            code="Unwritable",
+        ) from None
+
+
+def _by_row(data: dict[str, Any]) -> str:
+    """JSON with a line for each row."""
+    head = {key: value for key, value in data.items() if key != "rows"}
+    rows = ",\n".join(
+        f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["rows"].items()
+    )
+    return json.dumps(head)[:-1] + f',\n "rows": {{\n{rows}\n }}}}\n'
+
+
+def stamped(row: Row) -> Row:
+    """The row with today's commit, date and machine."""
+    return row | {
+        "commit": commit_of_checkout(),
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
+        "machine": f"{os.cpu_count()} cores ({processor()})",
+    }
+
+
+def is_kept(row: Row | None, budget_s: float) -> bool:
+    """Whether a row need not be planned again: it had as many seconds, or went through all."""
+    return row is not None and (row["finished"] or row["budget_s"] >= budget_s)
