@@ -22,7 +22,7 @@ AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-samples test-system test-cluster test-harness bench stale bench-planner bench-policy validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-samples test-system test-cluster test-harness bench stale bench-planner bench-policy paper-plans paper validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +122,12 @@ bench-planner: $(STAMP) ## Measure the planner's speed and quality; an hour; wri
 
 bench-policy: $(STAMP) ## Measure the learned planner; hours; writes docs/results/policy.md
 	@$(BIN)/python -m benchmarks.policy
+
+paper-plans: $(STAMP) ## Plan the paper's cells with all planners; an hour or more, resumable; fills benchmarks/paper/plans
+	@$(BIN)/python -m benchmarks.paper plans $(if $(BUDGET_S),--budget-s $(BUDGET_S))
+
+paper: $(STAMP) ## Draw the paper's figures and tables from the stored plans; writes docs/results/paper
+	@$(BIN)/python -m benchmarks.paper draw
 
 validate-cost: $(STAMP) ## Price measured plans and print how far the prices are off
 	@$(BIN)/python -m benchmarks.validation --data tests/data/measured

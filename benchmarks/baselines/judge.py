@@ -20,7 +20,7 @@ from planner.errors import UnprofiledConfiguration
 from planner.plans.plan import Plan, faults
 from planner.search.candidate import best_placed
 
-LOOKED_AT = 200  # plans that are priced, at most
+LOOKED_AT = 60  # plans that are priced, at most
 TRIED = 5000  # plans whose memory is checked until the first fits, at most
 
 

@@ -25,6 +25,7 @@ class Quantities:
     """Numbers of one question."""
 
     question: Question
+    recomputed: str = ""  # by every stage, where a baseline says so; empty: as the workload asks
 
     @cached_property
     def layers(self) -> int:
@@ -38,8 +39,8 @@ class Quantities:
 
     @cached_property
     def recompute(self) -> str:
-        """What every stage recomputes: the baselines do not choose it."""
-        asked = self.question.workload.recompute
+        """What every stage recomputes."""
+        asked = self.recomputed or self.question.workload.recompute
         return "none" if asked == "auto" else asked
 
     @cache  # noqa: B019  (lives as long as the search)

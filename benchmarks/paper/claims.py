@@ -231,8 +231,8 @@ def claims_page(found: Found) -> str:
         verdict = claim.judge(found)
         rows.append((claim.section, claim.says, verdict.figure, verdict.word))
     pages = "\n".join(f"- [{figure}]({figure}.md)" for figure in found)
-    return f"""Throughput is modelled by Heddle's evaluator on modelled profiles; the paper's is modelled
-by its own. So a lead here need not be the paper's: profiles, evaluator and budgets differ.
+    return f"""Throughput is modelled by Heddle's evaluator on modelled profiles; the paper's is
+modelled by its own. So a lead here need not be the paper's: profiles, evaluator and budgets differ.
 A verdict is about the claim in our figures alone. Heddle is the one at 3 s on one core.
 
 {table(("section", "the paper", "here", "verdict"), rows)}

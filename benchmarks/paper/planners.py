@@ -22,7 +22,7 @@ from planner.request import PlanRequest
 HEDDLE_S = {"heddle-0.5": 0.5, "heddle-3": 3.0}  # budgets that do not depend on the baselines'
 SAME, NO_EP = "heddle-same", "heddle-no-ep"
 RETILED = "-moe"
-FEW = 40  # plans of large cells, or re-tiled ones, that are priced
+FEW = 20  # plans of large cells, or re-tiled ones, that are priced
 LARGE_GPUS = 256
 
 NAMES: Mapping[str, str] = {

@@ -1,8 +1,8 @@
 """A balanced cut of a complete graph into parts with little weight between them.
 
-Vertices go to the lightest part in random order; then each moves to the part that it has most edge
-weight to, where that keeps the balance, and pairs of equal weight change places, until neither
-gains.
+Vertices go to the lightest part, heavy ones first, equal ones in random order; then each moves to
+the part that it has most edge weight to, where that keeps the balance, and pairs of equal weight
+change places, until neither gains.
 Source: Karypis and Kumar's multilevel k-way cut, its refinement alone; the graphs here are small.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-IMBALANCE = 1.03  # times the mean weight of a part, or one vertex more
+IMBALANCE = 1.03  # times the mean weight of a part, or what the first parts have
 PASSES = 8
 SLIGHT = 1e-12  # edge weight that is no gain
 
@@ -28,20 +28,22 @@ def cut(
     """
     count = len(weights)
     order = random.permutation(count)
+    order = order[np.argsort(-weights[order], kind="stable")]
     part = np.zeros(count, np.int64)
     held = np.zeros(parts)
     size = np.zeros(parts, np.int64)
     for place, vertex in enumerate(order):
-        # the first vertices open the parts, so that none is empty
+        # the heaviest vertices open the parts, so that none is empty
         chosen = place if place < parts else int(np.argmin(held))
         part[vertex] = chosen
         held[chosen] += weights[vertex]
         size[chosen] += 1
-    most = max(IMBALANCE * weights.sum() / parts, weights.sum() / parts + weights.max())
+    mean = weights.sum() / parts
+    bounds = min((2 - IMBALANCE) * mean, held.min()), max(IMBALANCE * mean, held.max())
     gains = np.zeros((count, parts))
     for index in range(parts):
         gains[:, index] = edges[:, part == index].sum(axis=1)
-    state = _Cut(weights, edges, part, held, size, gains, most)
+    state = _Cut(weights, edges, part, held, size, gains, bounds)
     for _ in range(PASSES):
         if not state.move(order) and not state.swap():
             break
@@ -59,10 +61,10 @@ class _Cut:
         held: np.ndarray,
         size: np.ndarray,
         gains: np.ndarray,
-        most: float,
+        bounds: tuple[float, float],
     ) -> None:
         self.weights, self.edges, self.part, self.held = weights, edges, part, held
-        self.size, self.gains, self.most = size, gains, most
+        self.size, self.gains, self.bounds = size, gains, bounds
 
     def _put(self, vertex: int, new: int) -> None:
         old = self.part[vertex]
@@ -79,9 +81,10 @@ class _Cut:
         moved = False
         for vertex in order:
             old = self.part[vertex]
-            if self.size[old] == 1:
+            least, most = self.bounds
+            if self.size[old] == 1 or self.held[old] - self.weights[vertex] < least:
                 continue
-            fits = self.held + self.weights[vertex] <= self.most
+            fits = self.held + self.weights[vertex] <= most
             value = np.where(fits, self.gains[vertex], -np.inf)
             value[old] = self.gains[vertex, old]
             new = int(np.argmax(value))

@@ -42,20 +42,22 @@ def plan(question: Question, budget: Budget, *, as_released: bool = False) -> An
     """
     require_profiled(question)
     meter = Meter(budget)
-    rounds = _Rounds(question, as_released)
+    asked = Quantities(question).recompute
+    rounds = [_Rounds(question, as_released, how) for how in dict.fromkeys((asked, "full"))]
     total, layers = question.composition.gpus, question.workload.model.layers
     least = min(total, total // layers + 1)
     most = max(least, total // LEAST_GPUS)
     parts = min(most, max(least, total // GPUS_A_PIPELINE))
     for _ in range(ROUNDS):
-        if not meter.goes_on():
-            break
-        meter.priced += 1
-        found = rounds.cut_into(parts)
-        if found is not None:
-            own_s, pipelines = found
-            meter.offer(own_s, partial(rounds.laid_out, pipelines))
-        parts = min(most, max(least, parts + int(rounds.random.choice((-1, 1)))))
+        for each in rounds:
+            if not meter.goes_on():
+                return meter.answer()
+            meter.priced += 1
+            found = each.cut_into(parts)
+            if found is not None:
+                own_s, pipelines = found
+                meter.offer(own_s, partial(each.laid_out, pipelines))
+        parts = min(most, max(least, parts + int(rounds[0].random.choice((-1, 1)))))
     return meter.answer()
 
 
@@ -63,9 +65,9 @@ _Pipeline = tuple[tuple[TypedStage, ...], tuple[int, ...]]  # stages, and blocks
 
 
 class _Rounds:
-    def __init__(self, question: Question, as_released: bool) -> None:
+    def __init__(self, question: Question, as_released: bool, recomputed: str) -> None:
         self._question, self._as_released = question, as_released
-        self._numbers = Quantities(question)
+        self._numbers = Quantities(question, recomputed)
         self.random = np.random.default_rng(question.seed)
         self._gpus = listed_gpus(question.composition)
         self._flops = np.array([find_gpu(kind).matrix_flops_s for kind, _ in self._gpus])

@@ -1,0 +1,96 @@
+"""Verdicts follow from results."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.paper.cells import cells_of
+from benchmarks.paper.claims import (
+    CLAIMS,
+    claims_page,
+    cut_off,
+    expert_gain,
+    first_in,
+    leads_of,
+    no_single_best,
+    seconds_within,
+)
+from benchmarks.paper.results import CellResults, Result
+from benchmarks.paper.tables import behind, lead, never_first, throughputs
+
+CELLS = cells_of("uniform")
+
+
+def result(planner, samples_s, replaced=0.0, seconds=1.0, *, finished=True):
+    return Result(
+        planner=planner,
+        samples_s=samples_s,
+        replaced_samples_s=replaced,
+        best_samples_s=samples_s,
+        own_samples_s=samples_s,
+        rank=0,
+        seconds=seconds,
+        budget_s=1.0,
+        plans_priced=1,
+        finished=finished,
+        unused_gpus=0,
+        beyond="",
+        refused={},
+    )
+
+
+def cell(*results, which=0):
+    return CellResults(CELLS[which], results, ("12345678",), ("2026-01-01",))
+
+
+AHEAD = cell(result("sailor", 80.0, 100.0), result("amp", 50.0), result("heddle-3", 120.0))
+BELOW = cell(result("metis", 100.0), result("heddle-3", 99.0), which=1)
+
+
+def test_a_lead_is_over_the_better_placement_of_the_best_baseline():
+    assert lead(AHEAD) == pytest.approx(1.2)
+    assert lead(cell(result("sailor", 0.0), result("heddle-3", 1.0))) is None
+
+
+def test_first_and_leads():
+    assert first_in("uniform", 2)({"uniform": [AHEAD]}).holds is False
+    assert first_in("uniform", 1)({"uniform": [AHEAD, BELOW]}).holds is True
+    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.19)({"uniform": [AHEAD]}).holds is True
+    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.3)({"uniform": [AHEAD]}).holds is False
+
+
+def test_what_is_below_is_listed_with_the_baseline_ahead():
+    ((one, best, ahead),) = behind([AHEAD, BELOW])
+    assert (one, best.planner) == (BELOW, "metis")
+    assert ahead == pytest.approx(0.99)
+    assert never_first([AHEAD, BELOW]) == ["amp", "espresso", "hexiscale"]
+
+
+def test_without_results_nothing_can_be_told():
+    verdicts = [claim.judge({}) for claim in CLAIMS]
+    assert {verdict.holds for verdict in verdicts} == {None}
+    assert "cannot be told here" in claims_page({})
+
+
+def test_seconds_and_budgets():
+    found = {"uniform": [cell(result("heddle-3", 1.0, seconds=3.1))]}
+    assert seconds_within(("uniform",), 8.4)(found).holds is True
+    assert seconds_within(("uniform",), 3.0)(found).holds is False
+    cut = {"uniform": [cell(result("metis", 1.0, finished=False))]}
+    assert cut_off("metis", "uniform")(cut).holds is True
+    assert no_single_best({"uniform": [AHEAD, BELOW]}).holds is True
+
+
+def test_gains_of_spread_experts():
+    experts = cells_of("experts")
+    rows = (result("heddle-no-ep", 100.0), result("heddle-3", 120.0))
+    mixtral = CellResults(experts[0], rows, (), ())
+    gains = expert_gain("mixtral-8x7b", wants_gain=True)({"experts": [mixtral]})
+    assert gains.holds is True
+    equal = CellResults(experts[3], (rows[0], result("heddle-3", 100.0)), (), ())
+    assert expert_gain("qwen3-30b-a3b", wants_gain=False)({"experts": [equal]}).holds is True
+
+
+def test_a_table_says_who_has_no_plan():
+    text = throughputs([cell(result("hexiscale", 0.0), result("heddle-3", 10.0))])
+    assert "none (1.0 s)" in text
