@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contracts.wire_contract import SIZE
+from tests.contracts.wire_contract import ROWS, SIZE
 from tests.unit.worker.ranks import run_ranks
 
 
@@ -21,6 +21,14 @@ def test_sums_broadcasts_and_messages_reach_every_member(found):
         assert of["broadcast"] == [2.0]
         assert of.get("message") == ([10.0 + rank] if rank else None)
         assert of["two under way"] == [[3.0], [30.0]]
+
+
+@pytest.mark.slow
+def test_each_member_gets_its_rows_of_all_in_their_order(found):
+    for name, rows in ROWS.items():
+        for rank, of in enumerate(found):
+            peers = (peer for peer in range(SIZE) for _ in range(rows[peer][rank]))
+            assert of[name] == [100.0 * peer + rank for peer in peers]
 
 
 @pytest.mark.slow

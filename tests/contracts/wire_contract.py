@@ -8,6 +8,12 @@ import torch
 
 SIZE = 3
 LIMIT_S = 30.0
+# {name: how many rows each rank sends to each}
+ROWS = {
+    "rows for each": [[1, 2, 0], [0, 0, 3], [2, 1, 1]],
+    "no rows at all": [[0, 0, 0], [0, 0, 0], [0, 0, 0]],
+    "one has none": [[0, 0, 0], [0, 1, 1], [0, 1, 1]],
+}
 
 
 def kept(rank, store, form, device) -> dict[str, object]:
@@ -35,6 +41,11 @@ def kept(rank, store, form, device) -> dict[str, object]:
         tensor = there(0)
         wire.recv(tensor, 0).wait()
         found["message"] = read(tensor)
+    for name, rows in ROWS.items():
+        sent = there(*(100 * rank + peer for peer in range(SIZE) for _ in range(rows[rank][peer])))
+        received = there(*[0] * sum(row[rank] for row in rows))
+        wire.all_to_all(received, sent, [row[rank] for row in rows], rows[rank]).wait()
+        found[name] = read(received)
     tensors = [there(rank), there(10 * rank)]
     works = [wire.all_reduce(tensor, "sum") for tensor in tensors]
     for work in works:

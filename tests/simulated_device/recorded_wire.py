@@ -58,6 +58,15 @@ class RecordedWire:
     def recv(self, tensor, source):
         return self._issue("recv", source, tensor, lambda t: self._gloo.recv(t, source))
 
+    def all_to_all(self, received, sent, rows_from, rows_to):
+        numbers = numbers_of(sent)
+        return self._issue(
+            "all_to_all",
+            -1,
+            received,
+            lambda t: self._gloo.all_to_all(t, numbers, rows_from, rows_to),
+        )
+
     def abort(self):
         self._aborted.set()
         self._gloo.abort()

@@ -9,6 +9,7 @@ interpreter lock was measured.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, cast
 
 import torch
@@ -71,6 +72,19 @@ class GlooWire:
     def recv(self, tensor: torch.Tensor, source: int) -> Work:
         """See `Wire`."""
         return self._live(tensor).recv([tensor], source, _TAG)
+
+    def all_to_all(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        rows_from: Sequence[int],
+        rows_to: Sequence[int],
+    ) -> Work:
+        """See `Wire`."""
+        group = self._live(sent)
+        return group.alltoall_base(
+            received, sent, list(rows_from), list(rows_to), dist.AllToAllOptions()
+        )
 
     def watch(self, member: int) -> None:
         """Wait for as long as a member lives: for a message that it never sends.

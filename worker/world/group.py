@@ -5,6 +5,7 @@ Members speak of each other by their ranks in the epoch; a wire below carries wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import torch
@@ -70,6 +71,16 @@ class Group:
     def broadcast_(self, tensor: torch.Tensor, source: int) -> None:
         """Fill `tensor` with that of the rank `source`."""
         self.finish(self._live().broadcast(tensor, self.ranks.index(source)))
+
+    def all_to_all_(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        rows_from: Sequence[int],
+        rows_to: Sequence[int],
+    ) -> None:
+        """Send each member its rows, and fill `received` with those for this one; see `Wire`."""
+        self.finish(self._live().all_to_all(received, sent, rows_from, rows_to))
 
     def start_send(self, tensor: torch.Tensor, target: int) -> Work:
         """Begin to send to a rank; the tensor is not to be written to until `finish`."""

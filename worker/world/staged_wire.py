@@ -6,7 +6,7 @@ operation copies to the host and back, and the host waits for both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -46,6 +46,18 @@ class StagedWire:
         """See `Wire`."""
         staged = self._device.staging(tuple(tensor.shape), tensor.dtype)
         return _Staged(self.control.recv(staged, source), staged, tensor, self._device)
+
+    def all_to_all(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        rows_from: Sequence[int],
+        rows_to: Sequence[int],
+    ) -> Work:
+        """See `Wire`."""
+        staged = self._device.staging(tuple(received.shape), received.dtype)
+        work = self.control.all_to_all(staged, self._device.host(sent), rows_from, rows_to)
+        return _Staged(work, staged, received, self._device)
 
     def abort(self) -> None:
         """See `Wire`."""

@@ -11,7 +11,7 @@ Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
@@ -51,6 +51,22 @@ class Wire(Protocol):
 
     def recv(self, tensor: torch.Tensor, source: int) -> Work:
         """Begin to receive into a contiguous tensor of exactly the size that is sent."""
+
+    def all_to_all(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        rows_from: Sequence[int],
+        rows_to: Sequence[int],
+    ) -> Work:
+        """Begin to send each member its rows of a tensor, and to receive as each has for this one.
+
+        Args:
+            received: contiguous; its rows come member by member, as many of each as it sends.
+            sent: contiguous; likewise, not written to before the wait.
+            rows_from: how many rows each member sends; maybe none.
+            rows_to: how many each gets.
+        """
 
     def abort(self) -> None:
         """End every wait, here and at the peers, from whatever thread; may be called twice."""
