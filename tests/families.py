@@ -1,10 +1,11 @@
-"""A tiny model of each family that the worker trains."""
+"""A tiny model of each family that the worker trains, dense ones and mixtures of experts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
+from planner.model.experts import Experts, Routing
 from planner.model.shape import ModelShape
 
 _SIZES = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 48, "vocab": 260}
@@ -84,6 +85,34 @@ FAMILIES: dict[str, ModelShape] = {
             kv_heads=4,
             head_width=10,
             query_key_norm=True,
+            arithmetic=Arithmetic(rotary=Rotary(1e6)),
+        ),
+    )
+}
+
+MIXTURES: dict[str, ModelShape] = {
+    shape.name: shape
+    for shape in (
+        ModelShape(
+            name="mixtral",
+            **_SIZES,
+            kv_heads=4,
+            experts=Experts(count=4, per_token=2, ffn=48, auxiliary=0.5),
+            arithmetic=Arithmetic(norm_epsilon=1e-5, rotary=Rotary(1e6)),
+        ),
+        ModelShape(
+            name="qwen3-moe",
+            **_SIZES,
+            kv_heads=4,
+            head_width=10,
+            query_key_norm=True,
+            experts=Experts(
+                count=8,
+                per_token=3,
+                ffn=24,
+                dense_blocks=1,
+                routing=Routing(renormalise=False),
+            ),
             arithmetic=Arithmetic(rotary=Rotary(1e6)),
         ),
     )

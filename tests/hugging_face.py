@@ -1,14 +1,16 @@
 """Tiny models of each family as `transformers` makes them, and what it writes of them.
 
-`python -m tests.hugging_face` writes tests/data/hugging_face anew; it says which `transformers` it
-was, and tests compare with what it wrote, not with the installed one.
+`python -m tests.hugging_face [family ...]` writes tests/data/hugging_face anew; it says which
+`transformers` it was, and tests compare with what it wrote, not with the installed one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mistral": _GROUPED,
     "qwen2": {**_GROUPED, "tie_word_embeddings": True},
     "qwen3": {**_GROUPED, "head_dim": 16},
+    "mixtral": {**_GROUPED, "head_dim": 8, "num_local_experts": 4},
+    "qwen3_moe": {
+        **_GROUPED,
+        "head_dim": 16,
+        "num_experts": 6,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 24,
+        "mlp_only_layers": [0],
+        "decoder_sparse_step": 1,
+    },
 }
 
 
@@ -98,13 +110,13 @@ def shape_of(folder: Path) -> ModelShape:
     return model_from_config(folder / "config.json")
 
 
-def main() -> None:
-    """Write the lists anew."""
+def main(kinds: Sequence[str]) -> None:
+    """Write the lists of these families anew, of all if none is named."""
     import transformers
     from safetensors import safe_open
 
     GOLDEN.mkdir(parents=True, exist_ok=True)
-    for kind in CONFIGS:
+    for kind in kinds or CONFIGS:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             save(kind, folder / "one")
@@ -124,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from planner.model.experts import Experts
 from planner.model.shape import ModelShape
 
 
@@ -65,6 +66,18 @@ def beyond_positions(
 
 def _missing(model: ModelShape) -> Iterator[str]:
     if model.experts is not None:
-        yield "mixtures of experts"
+        yield from _missing_of_experts(model.experts)
     if model.latent is not None:
         yield "latent attention"
+
+
+def _missing_of_experts(experts: Experts) -> Iterator[str]:
+    routing = experts.routing
+    if experts.shared:
+        yield "shared experts"
+    if routing.score != "softmax":
+        yield f"the score {routing.score!r} of experts"
+    if routing.groups > 1:
+        yield "groups of experts"
+    if routing.bias:
+        yield "a bias of experts"

@@ -127,7 +127,7 @@ def _layers(
     from worker.device.environment import environment_of
     from worker.profile.bench import Bench
     from worker.profile.files import make_folder, write_layers, write_links
-    from worker.profile.layers import check_model, measure_layer
+    from worker.profile.layers import check_model, kinds_of, measure_layer
     from worker.profile.links import inside_node
     from worker.profile.rows import Row, measured_rows
     from worker.profile.types import measure_type
@@ -171,7 +171,7 @@ def _layers(
 
         found, _ = measured_rows(
             measure,
-            ("embedding", "block", "head"),
+            kinds_of(model),
             sorted(micro_batches),
             time.monotonic,
             math.inf,

@@ -83,6 +83,11 @@ class FilledTemplate:
         """Whether a stage spreads its experts in another way than TP cuts the rest."""
         return any(stage.is_tiled for stage in self.stages)
 
+    @property
+    def is_in_lock_step(self) -> bool:
+        """Whether tokens of one replica visit experts of another, so that all go on together."""
+        return any(stage.tp % (stage.ep * stage.expert_tp) for stage in self.stages)
+
     def layer_bounds(self) -> tuple[int, ...]:
         """D + 1 cuts of the layer list [embedding, block 1..L, head].
 

@@ -33,6 +33,13 @@ class Pipeline:
         return self.template.micro_batches[self.replica]
 
     @property
+    def rounds(self) -> int:
+        """Micro-batches that pass through it in a step: M_r, and empty ones in lock-step."""
+        template = self.template
+        own = self.num_micro_batches
+        return max(template.micro_batches) if template.is_in_lock_step else own
+
+    @property
     def samples(self) -> int:
         """Samples of the global batch that this replica trains each step."""
         return self.num_micro_batches * self.template.micro_batch
@@ -86,6 +93,12 @@ class Seat:
         return self.pipeline.replica * self.tp + self.slot
 
     @property
+    def is_first_copy(self) -> bool:
+        """Whether it is one of the EP x ETP devices that hold all experts of its stage first."""
+        stage = self.pipeline.template.stages[self.stage]
+        return self._device < stage.ep * stage.expert_tp
+
+    @property
     def tp_ranks(self) -> tuple[int, ...]:
         """Ranks of its TP group, in slot order."""
         return self.pipeline.ranks[self.stage]
@@ -115,6 +128,22 @@ class RankMap:
         """The ranks of a stage over all replicas of its template."""
         own = (one for one in self.pipelines if one.template_index == template)
         return [rank for pipeline in own for rank in pipeline.ranks[stage]]
+
+    def expert_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks among which a seat's tokens travel, each of them ascending.
+
+        Returns:
+            One rank of each EP run, which together hold all experts and have one ETP part of them;
+            and the ETP run, whose ranks share each of their experts.
+        """
+        devices = self.stage_ranks(seat.pipeline.template_index, seat.stage)
+        (block, ep), (part, etp) = seat.expert_block, seat.expert_part
+        run = devices.index(seat.rank) - part
+        first = run - block * etp
+        return (
+            tuple(devices[first + index * etp + part] for index in range(ep)),
+            tuple(devices[run : run + etp]),
+        )
 
     @staticmethod
     def of(plan: Plan) -> RankMap:

@@ -23,8 +23,8 @@ import pytest
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from tests.distributed.random_plans import random_plan
-from tests.families import FAMILIES
+from tests.distributed.random_plans import random_plan, tiled_plan
+from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import Directive, Member, TrainingSpec
 from worker.training_settings import Corpus, DataSpec, LossScale, Precision
@@ -57,6 +57,13 @@ class Case:
         words += ["tied"] if self.model.tied_head else []
         words += ["dropout"] if self.model.dropout else []
         words += ["masked"] if self.spec.data.document_mask else []
+        words += [
+            f"EP {stage.ep} ETP {stage.expert_tp}"
+            for plan in self.plans
+            for template in plan.templates
+            for stage in template.stages
+            if stage.is_tiled
+        ]
         return " ".join(words)
 
     def on(self, prefix: str) -> TrainingSpec:
@@ -65,14 +72,18 @@ class Case:
         return self.spec.model_copy(update={"data": data})
 
 
-def cases(seed: int, count: int, steps: int) -> list[Case]:
-    """So many jobs of so many steps; families and precisions in turn, the rest at random."""
-    found = []
+def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
+    """So many jobs of so many steps; families and precisions in turn, the rest at random.
+
+    `kind` is "dense", or "mixtures" of experts, which any tiling spreads, or "fp32 mixtures".
+    """
+    families, found = list((FAMILIES if kind == "dense" else MIXTURES).values()), []
     for index in range(count):
         choose = random.Random(f"{seed}/{index}")
-        family = list(FAMILIES.values())[index % len(FAMILIES)]
+        family = families[index % len(families)]
         model = _varied(family, tied=choose.random() < 0.5, drops=choose.random() < 0.5)
         precision = PRECISIONS[(seed + index + index // len(FAMILIES)) % len(PRECISIONS)]
+        precision = "fp32" if kind.startswith("fp32") else precision
         plans = tuple(_recomputing(choose, model) for _ in range(2))
         spec = TrainingSpec(
             model=model.name,
@@ -104,7 +115,11 @@ def _varied(family: ModelShape, *, tied: bool, drops: bool) -> ModelShape:
 
 
 def _recomputing(choose: random.Random, model: ModelShape) -> Plan:
-    plan = random_plan(choose, GPUS, model.layers, BATCH)
+    plan = (
+        random_plan(choose, GPUS, model.layers, BATCH)
+        if model.experts is None
+        else tiled_plan(choose, GPUS, model, BATCH)
+    )
     templates = tuple(
         replace(
             one,
@@ -146,7 +161,7 @@ def directives(case: Case, first_epoch: int, spec: TrainingSpec) -> Iterator[Dir
         layouts = {epoch: plan.to_json()}
 
 
-def ranks_find(wanted: tuple[int, int, int], prefix: str, limit_s: float) -> list[list[Any]]:
+def ranks_find(wanted: tuple[object, ...], prefix: str, limit_s: float) -> list[list[Any]]:
     """What each GPU's rank answered of each case of `cases(*wanted)`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANTED", json.dumps([*wanted, prefix]))
@@ -266,7 +281,7 @@ def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
             hasher = hashlib.blake2b(digest_size=8)
             for part in view(tensor, shard(tensor, target.seat), parts, piece):
                 hasher.update(part.float().contiguous().numpy().tobytes())
-            found[f"{piece.tensor}/{piece.start}"] = hasher.hexdigest()
+            found[f"{piece.tensor}/{piece.start}/{piece.expert_start}"] = hasher.hexdigest()
     return found
 
 

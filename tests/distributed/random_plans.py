@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from planner.plans.plan import FilledTemplate, Plan
+from planner.model.shape import ModelShape
+from planner.plans.plan import FilledTemplate, Plan, Stage
 from tests.distributed.pods import place, template
 
 
@@ -29,6 +31,50 @@ def random_plan(choose: random.Random, gpus: int, layers: int, batch: int) -> Pl
     )
     spots = choose.sample(range(gpus), sum(map(sum, stages)))
     return place(templates, [("a", gpu) for gpu in spots])
+
+
+def tiled_plan(choose: random.Random, gpus: int, model: ModelShape, batch: int) -> Plan:
+    """One or two templates with replicas, whose stages spread experts in any way that there is."""
+    shapes: list[tuple[list[int], int]] = []  # TP degrees of the stages, and replicas
+    free = gpus
+    for _ in range(choose.randint(1, 2)):
+        fitting = [s for s in ([1], [2], [1, 1], [2, 1], [4], [2, 2]) if sum(s) <= free]
+        if fitting:
+            degrees = choose.choice(fitting)
+            replicas = max(choose.randint(1, free // sum(degrees)) for _ in range(2))
+            shapes.append((degrees, replicas))
+            free -= sum(degrees) * replicas
+    rest = batch - sum(replicas for _, replicas in shapes)  # a sample of each replica is set
+    first = choose.randint(0, rest) if len(shapes) > 1 else rest
+    templates = []
+    for (degrees, replicas), more in zip(shapes, (first, rest - first), strict=False):
+        share = replicas + more
+        fitting = [size for size in (1, 2) if not share % size and share >= size * replicas]
+        size = choose.choice(fitting)
+        counts = _parts(choose, share // size, replicas)
+        blocks = _parts(choose, model.layers, len(degrees))
+        text = "+".join(f"{tp}x{count}" for tp, count in zip(degrees, blocks, strict=True))
+        plain = template(text, size, *counts)
+        templates.append(replace(plain, stages=_tiled(choose, plain, model)))
+    needed = sum(sum(degrees) * replicas for degrees, replicas in shapes)
+    return place(tuple(templates), [("a", gpu) for gpu in choose.sample(range(gpus), needed)])
+
+
+def _tiled(choose: random.Random, plain: FilledTemplate, model: ModelShape) -> tuple[Stage, ...]:
+    found, stop, experts = [], 0, model.experts
+    assert experts is not None
+    for stage in plain.stages:
+        stop += stage.layers
+        devices = plain.replicas * stage.tp
+        known = [
+            (ep, etp)
+            for ep in range(1, devices + 1)
+            for etp in range(1, devices + 1)
+            if not (devices % (ep * etp) or experts.count % ep or experts.ffn % etp)
+        ]
+        ep, etp = choose.choice(known) if stop > experts.dense_blocks else (1, stage.tp)
+        found.append(replace(stage, ep=ep, etp=etp))
+    return tuple(found)
 
 
 def _filled(choose: random.Random, degrees: list[int], samples: int, layers: int) -> FilledTemplate:

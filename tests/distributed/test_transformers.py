@@ -7,12 +7,14 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner.plans.plan import Plan
+from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.ranks import RankMap
 from tests.distributed.pods import place, template
 from tests.hugging_face import CONFIGS, shape_of
@@ -47,11 +49,25 @@ CHANGES: dict[str, dict[str, Any]] = {
     "mistral": {"sliding_window": 6},
     "qwen2": {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
     "qwen3": {"pad_token_id": -1},  # torch counts from the end
+    "mixtral": {"sliding_window": 9},
+    "qwen3_moe": {},  # whose weights of a token's experts do not sum to 1
 }
+MIXTURES = ("mixtral", "qwen3_moe")
 GPUS = 4
+
+
+def tiled(text: str, ep: int, etp: int, micro_batch: int, *counts: int) -> FilledTemplate:
+    """A template of one stage whose experts are spread."""
+    plain = template(text, micro_batch, *counts)
+    return replace(plain, stages=(replace(plain.stages[0], ep=ep, etp=etp),))
+
+
 PLANS: dict[str, Plan] = {  # TP; a pipeline whose TP degree changes; two templates
     "tp": place((template("2x2", 2, 2),), [("a", 0), ("a", 1)]),
     "pipeline": place((template("1x1+2x1", 1, 4),), [("a", 0), ("a", 1), ("a", 2)]),
+    # experts over replicas with unequal micro-batches; each cut over two replicas, spread over two
+    "spread": place((tiled("2x2", 2, 1, 1, 3, 1),), [("a", gpu) for gpu in range(4)]),
+    "cut": place((tiled("1x2", 2, 2, 1, 1, 1, 1, 1),), [("a", gpu) for gpu in range(4)]),
     "templates": place(
         (template("1x1+1x1", 1, 3), template("2x2", 1, 1)),
         [("a", 0), ("a", 1), ("a", 2), ("a", 3)],
@@ -116,7 +132,7 @@ def make(folder: Path, kind: str) -> None:
             np.save(folder / kind / "logits.npy", logits.detach().numpy())
             gradients = folder / f"{kind}-gradients"
             gradients.mkdir()
-            held = {name: p.grad.clone().contiguous() for name, p in model.named_parameters()}
+            held = dict(_as_in_files(kind, model))
             save_file(held, gradients / "model.safetensors", metadata={"format": "pt"})
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), spec.gradient_clip)
         for group in adam.param_groups:
@@ -124,6 +140,37 @@ def make(folder: Path, kind: str) -> None:
         adam.step()
         curve.append((loss.item(), norm.item()))
     (folder / kind / "curve.json").write_text(json.dumps([curve, untrained.item()]))
+
+
+def _as_in_files(kind: str, model: Any) -> Iterator[tuple[str, Any]]:
+    """The gradients by the names of files, which have a tensor for each expert."""
+    for name, parameter in model.named_parameters():
+        before, _, last = name.rpartition("experts.")
+        if kind == "mixtral":
+            before = before.replace(".mlp.", ".block_sparse_moe.")
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        names = {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.get(last)
+        if not before or names is None:
+            yield name, parameter.grad.clone().contiguous()
+            continue
+        of = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"} if kind == "mixtral" else {}
+        for expert, gradient in enumerate(parameter.grad):
+            for one, part in zip(names, gradient.chunk(len(names)), strict=True):
+                yield f"{before}experts.{expert}.{of.get(one, one)}.weight", part.clone()
+
+
+def _plans(kind: str) -> list[str]:
+    """Names of the plans of a family."""
+    return [name for name, plan in PLANS.items() if kind in MIXTURES or not _is_tiled(plan)]
+
+
+def _is_tiled(plan: Plan) -> bool:
+    return any(one.is_tiled for one in plan.templates)
+
+
+WITH = pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in CHANGES for name in _plans(kind)]
+)
 
 
 def claims(rank, store):
@@ -137,7 +184,8 @@ def claims(rank, store):
         folder, epoch, found = Path(os.environ["FOLDER"]), 0, {}
         for kind in CHANGES:
             found[kind] = {}
-            for name, plan in PLANS.items():
+            for name in _plans(kind):
+                plan = PLANS[name]
                 epoch += 1
                 if rank < plan.gpus:
                     found[kind][name] = differences(rank, store, epoch, folder, kind, plan)
@@ -192,7 +240,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     expected = torch.from_numpy(np.load(folder / kind / "logits.npy"))
     worst = 0.0
     if seen:
-        logits = torch.cat(seen)
+        logits = torch.cat(seen)[: seat.pipeline.samples]  # empty micro-batches come last
         sample = seat.pipeline.first_sample
         columns = slice(seat.slot * logits.shape[-1], (seat.slot + 1) * logits.shape[-1])
         mine = expected[sample : sample + len(logits), :, columns]
@@ -201,7 +249,8 @@ def differences(rank, store, epoch, folder, kind, plan):
     compared = {}
     for tensor in held_tensors(model, seat.layers):
         box, whole = shard(tensor, seat), gradients.first_rows(tensor, 0, tensor.rows)
-        rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
+        experts = range(box.expert_start, box.expert_stop)
+        rows = gradients.first_rows(tensor, box.start, box.stop, experts)
         difference = target.buffers.gradients[tensor.name] - rows
         compared[tensor.name] = [difference.abs().max().item(), whole.abs().max().item()]
     results = [first, *(engine.train_step(None) for _ in range(STEPS - 1))]
@@ -227,8 +276,7 @@ def found():
         yield run_ranks("tests.distributed.test_transformers:claims", GPUS), curves
 
 
-@pytest.mark.parametrize("kind", CHANGES)
-@pytest.mark.parametrize("name", PLANS)
+@WITH
 def test_logits_and_gradients_are_those_of_transformers(kind, name, found):
     answers = [answer[kind][name] for answer in found[0] if name in answer[kind]]
     assert len(answers) == PLANS[name].gpus
@@ -241,8 +289,7 @@ def test_logits_and_gradients_are_those_of_transformers(kind, name, found):
             assert difference <= GRADIENTS * largest, tensor
 
 
-@pytest.mark.parametrize("kind", CHANGES)
-@pytest.mark.parametrize("name", PLANS)
+@WITH
 def test_the_loss_curve_is_that_of_a_plain_loop_with_transformers(kind, name, found):
     answers, curves = found
     expected, untrained = curves[kind]

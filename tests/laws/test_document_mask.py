@@ -35,7 +35,7 @@ def test_a_packed_sample_is_its_documents_apart(model, rows, recompute):
     tokens = torch.randint(model.vocab, (len(rows), LENGTH), generator=generator)
     labels = torch.randint(model.vocab, (len(rows), LENGTH), generator=generator)
     weights = {name: weight.double() for name, weight in weights_of(model).items()}
-    packed = layers_of(model, ALONE, weights, ForwardContext(1, None, Documents.of(rows)))
+    packed = layers_of(model, ALONE, weights, ForwardContext(seed=1, documents=Documents.of(rows)))
     for layer in packed:
         layer.recompute = recompute
     logits = run(packed, tokens)

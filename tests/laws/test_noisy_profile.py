@@ -21,11 +21,13 @@ from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from worker.device.device import CPU
 from worker.profile.bench import Bench
-from worker.profile.machine import KINDS, LAYERS_S, MICRO_BATCHES, REPEATS
+from worker.profile.layers import kinds_of
+from worker.profile.machine import LAYERS_S, MICRO_BATCHES, REPEATS
 from worker.profile.rows import Row, measured_rows
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "busy_machine.json").read_text())
 MODEL = find_model("tiny-llama")
+KINDS = kinds_of(MODEL)
 FIXED_S = {"embedding": 0.0005, "block": 0.003, "head": 0.001}  # of a forward pass
 SAMPLE_S = {"embedding": 0.0003, "block": 0.004, "head": 0.006}  # likewise, for each sample
 BUILD_S = 0.05  # of a layer, before it is measured

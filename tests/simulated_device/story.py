@@ -272,7 +272,7 @@ def _go_on_alone(actor: Actor, spec: TrainingSpec, folder: Path) -> None:
     layout = actor.state.layout
     assert layout is not None
     weights = {name: parts[0] for name, parts in layout.shards.items()}
-    files = own_files(actor.model, layout.seat, weights, {}, actor.world) or ()
+    files = own_files(actor.model, layout.seats, layout.seat, weights, {}, actor.world) or ()
     actor.say("files", [file.digest.hex() for file in files if file.digest])
     found = newest(FolderVault(folder / "saves"))
     assert isinstance(found, Newest), found

@@ -23,13 +23,13 @@ from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
 from worker.checkpoint.vaults.open_vault import open_vault
 from worker.contract import Directive, Restore, TrainingSpec
 from worker.engine.seam import Parts, Progress
-from worker.model.boxes import view
 from worker.model.initial_weights import initial_rows
 from worker.weights.hugging_face.reading import open_weights
 from worker.weights.hugging_face.tensors import family_of
 
-# Rows [start, stop) of a tensor's first weight, fp32, a tensor of its own.
-FirstRows = Callable[[Tensor, int, int], torch.Tensor]
+# Rows [start, stop) of a tensor's first weight, of a stack those of some experts: fp32, a tensor of
+# its own.
+FirstRows = Callable[[Tensor, int, int, range], torch.Tensor]
 
 
 class StartSource(Protocol):
@@ -64,10 +64,9 @@ class FirstWeights:
         return FirstWeights(rows, Progress.of_start(spec))
 
     def fill(self, tensor: Tensor, box: Piece, parts: Parts) -> None:
-        """Write the weight: of all experts of these rows those of the box."""
-        rows = box._replace(expert_start=0, expert_stop=max(1, tensor.experts))
-        (first,) = view(tensor, rows, (self._rows(tensor, box.start, box.stop),), box)
-        parts[0].copy_(first)
+        """Write the weight."""
+        experts = range(box.expert_start, box.expert_stop)
+        parts[0].copy_(self._rows(tensor, box.start, box.stop, experts))
 
 
 class SavedState:

@@ -49,11 +49,13 @@ from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from planner.model.tensors import held_tensors
+from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.engine.accumulation import weighted
+from worker.engine.expert_place import place_experts
 from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, step_norm
 from worker.engine.learning_rate import learning_rate
@@ -231,12 +233,12 @@ class DeepSpeedEngine:
         self._current = CurrentContext()
         self._contexts: Iterator[ForwardContext] = iter(())  # of the next forward passes
         self._parameters = StageParameters(build.buffers)
-        self._pipeline = self._build()
+        self._pipeline = self._build(build.plan)
         self._parameters.add_up()
         gradients = partial(gradient_pieces, build, common_refinement([build.plan]))
         self._sync = GradientSync(build.model, build.plan, seat, world, gradients)
 
-    def _build(self) -> _Pipeline:
+    def _build(self, plan: Plan) -> _Pipeline:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
@@ -244,13 +246,14 @@ class DeepSpeedEngine:
             for i in range(model.layers + 2)
         ]
         LINKS.use(None)
-        count = seat.pipeline.num_micro_batches  # by which DeepSpeed divides
+        count = seat.pipeline.rounds  # by which DeepSpeed divides
         loss = weighted(loss_of(model, tp), lambda: count * self.progress.loss_scale)
         module = _Module(seat, Grid(seat), layers=specs, loss_fn=loss)
         for layer in module.forward_funcs:
             layer.recompute = seat.recompute
+        place_experts(module.forward_funcs, seat, plan, self._world)
         settings = {
-            "train_batch_size": seat.pipeline.samples,
+            "train_batch_size": seat.pipeline.rounds * seat.pipeline.template.micro_batch,
             "train_micro_batch_size_per_gpu": seat.pipeline.template.micro_batch,
             "steps_per_print": None,
             "timers": {"throughput": {"enabled": False}},
@@ -271,7 +274,7 @@ class DeepSpeedEngine:
     def train_step(self, ready_epoch: int | None) -> StepResult:
         """Train the next step."""
         self._ready_epoch = ready_epoch
-        self._contexts = self._feed.contexts_of_step(self.progress.step)
+        self._contexts = self._feed.contexts_of_step(self.progress)
         LINKS.use(self._links)
         for gradient in self._buffers.gradients.values():
             gradient.zero_()
@@ -293,7 +296,7 @@ class DeepSpeedEngine:
         self.clock.take()  # this is no part of a step
         loss = torch.zeros(1, dtype=torch.float64)
         if self._pipeline.is_last_stage() and seat.slot == 0:
-            scale = seat.pipeline.num_micro_batches * self.progress.loss_scale
+            scale = seat.pipeline.rounds * self.progress.loss_scale
             loss += sum(map(float, self._world.host(torch.stack(losses)))) / scale
         self._world.all_reduce_(loss, "sum")
         held_out = self._feed.held_out

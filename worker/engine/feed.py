@@ -1,5 +1,8 @@
 """Input of the stages of one replica's pipeline: its micro-batches of a step, or of an evaluation.
 
+Replicas in lock-step have equally many rounds: who has fewer micro-batches gets empty ones, whose
+labels count for nothing and whose tokens visit no expert.
+
 Each comes as DeepSpeed takes it: the tokens for the first stage, and for the last one the labels
 with the weight that their mean loss has in that of the whole batch.  What all stages are told of
 it, its context, comes apart, and no token is read for it.
@@ -8,6 +11,7 @@ it, its context, comes apart, and no token is read for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import torch
 
@@ -18,7 +22,9 @@ from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.data.prefetch import Prefetch
 from worker.device.device import CPU, Device
+from worker.engine.seam import Progress
 from worker.model.forward_context import Documents, ForwardContext
+from worker.training_settings import IGNORED
 
 Batch = tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]
 
@@ -55,19 +61,28 @@ class Feed:
 
     def of_step(self, step: int) -> Iterator[Batch]:
         """The micro-batches of a step, read ahead."""
-        return map(self._batch_of, self._prefetch.of_step(step, self._pipeline.num_micro_batches))
+        own = self._pipeline.num_micro_batches
+        found = map(self._batch_of, self._prefetch.of_step(step, own))
+        return chain(found, self._empty(self._pipeline.rounds - own))
 
-    def contexts_of_step(self, step: int) -> Iterator[ForwardContext]:
-        """Facts for the layers in each forward pass of a step."""
+    def contexts_of_step(self, progress: Progress) -> Iterator[ForwardContext]:
+        """Facts for the layers in each forward pass of the next step."""
         spec, size = self._spec, self._pipeline.template.micro_batch
-        first = step * spec.global_batch + self._pipeline.first_sample
+        first = progress.step * spec.global_batch + self._pipeline.first_sample
         for index in range(self._pipeline.num_micro_batches):
             samples = range(first + index * size, first + (index + 1) * size)
             documents = None
             if spec.data.document_mask:
                 rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
                 documents = self._documents_of(rows)
-            yield ForwardContext(spec.seed, samples, documents, self._device)
+            yield ForwardContext(
+                seed=spec.seed,
+                samples=samples,
+                documents=documents,
+                device=self._device,
+                sample_weight=progress.loss_scale / spec.global_batch,
+            )
+        yield from self._empty_contexts(self._pipeline.rounds - self._pipeline.num_micro_batches)
 
     def contexts_of_evaluation(self) -> Iterator[ForwardContext]:
         """Likewise of an evaluation, which drops nothing."""
@@ -75,23 +90,51 @@ class Feed:
         size = self._pipeline.template.micro_batch
         for rows in held_out.documents(run, size) if held_out else ():
             documents = self._documents_of(rows) if spec.data.document_mask else None
-            yield ForwardContext(spec.seed, None, documents, self._device)
+            yield ForwardContext(seed=spec.seed, documents=documents, device=self._device)
+        yield from self._empty_contexts(self._rounds() - self._own_rounds())
 
     def of_evaluation(self) -> list[Batch]:
         """The micro-batches of an evaluation; a replica without any has none."""
         if self.held_out is None:
             return []
         size = self._pipeline.template.micro_batch
-        return [*map(self._batch_of, self.held_out.micro_batches(self._run(), size))]
+        found = map(self._batch_of, self.held_out.micro_batches(self._run(), size))
+        return [*found, *self._empty(self._rounds() - self._own_rounds())]
 
     def _run(self) -> range:
         """Which of the held-out samples are this replica's."""
+        return self._run_of(self._pipeline.replica)
+
+    def _run_of(self, replica: int) -> range:
         if self.held_out is None:
             return range(0)
-        pipeline = self._pipeline
-        return self.held_out.run_of(
-            pipeline.first_sample, pipeline.samples, self._spec.global_batch
-        )
+        template, own = self._pipeline.template, self._pipeline.replica
+        counts, size = template.micro_batches, template.micro_batch
+        first = self._pipeline.first_sample + size * (sum(counts[:replica]) - sum(counts[:own]))
+        return self.held_out.run_of(first, size * counts[replica], self._spec.global_batch)
+
+    def _own_rounds(self, replica: int | None = None) -> int:
+        """Micro-batches of a replica in an evaluation."""
+        run = self._run() if replica is None else self._run_of(replica)
+        return -(-len(run) // self._pipeline.template.micro_batch)
+
+    def _rounds(self) -> int:
+        """Micro-batches that pass through the pipeline in an evaluation, empty ones too."""
+        template = self._pipeline.template
+        if not template.is_in_lock_step:
+            return self._own_rounds()
+        return max(self._own_rounds(replica) for replica in range(template.replicas))
+
+    def _empty(self, count: int) -> Iterator[Batch]:
+        """So many micro-batches without a sample."""
+        shape = (self._pipeline.template.micro_batch, self._spec.sequence_length)
+        for _ in range(count):
+            tokens = torch.zeros(shape, dtype=torch.int64)
+            yield self._batch_of(MicroBatch(tokens, torch.full_like(tokens, IGNORED), 0.0))
+
+    def _empty_contexts(self, count: int) -> Iterator[ForwardContext]:
+        for _ in range(count):
+            yield ForwardContext(seed=self._spec.seed, device=self._device, is_empty=True)
 
     def close(self) -> None:
         """Read no more."""

@@ -40,6 +40,7 @@ def forward(
     seed: int = 0,
     first_sample: int | None = None,
     begins: torch.Tensor | None = None,
+    busy: list[torch.Tensor] | None = None,
 ) -> torch.Tensor:
     """Logits [B, S, V] of token ids [B, S]; rows of the vocabulary that no token has are left out.
 
@@ -50,6 +51,7 @@ def forward(
         seed: of dropout.
         first_sample: id of the first sample, whose numbers dropout depends on; None: no dropout.
         begins: where in its row the document of each token begins, [B, S]; None: at 0, all rows.
+        busy: gets how unequally busy the experts of each mixture are, [B].
     """
     a = model.arithmetic
     begins = torch.zeros_like(tokens) if begins is None else begins
@@ -74,6 +76,12 @@ def forward(
         heads = _attention(model, own, h, layer, drop, places)
         x = x + drop(_plus(heads @ own["o"].T, own, "o"), f"{layer}.o", a.residual_dropout)
         h = _norm(model, own, "norm2", x)
+        if "router" in own:
+            mixed, unequal = _mixture(model, own, h)
+            x = x + drop(mixed, f"{layer}.down", a.residual_dropout)
+            if busy is not None:
+                busy.append(unequal)
+            continue
         first = "gate" if model.gated else "up"
         wide = _ACTIVATIONS[a.activation](_plus(h @ own[first].T, own, first))
         if model.gated:
@@ -147,6 +155,34 @@ def _attention(
         softmax(scores + mask[:, None], dim=-1), f"{layer}.attention", a.attention_dropout
     )
     return (shares @ v).to(h.dtype).transpose(1, 2).reshape(batch, length, -1)
+
+
+def _mixture(model: ModelShape, own: Weights, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a mixture gives [B, S, h], and E x sum of f_e P_e of each sample [B].
+
+    Every expert computes every token; a token takes what its own ones give.
+    """
+    mixture = model.experts
+    assert mixture is not None
+    shares = softmax(h.float() @ own["router"].float().T, dim=-1)
+    # An expert is chosen if fewer than k are before it; of equal shares the lower number is.
+    numbers = torch.arange(mixture.count)
+    is_before = (shares[..., None, :] > shares[..., None]) | (
+        (shares[..., None, :] == shares[..., None]) & (numbers < numbers[:, None])
+    )
+    is_own = is_before.sum(-1) < mixture.per_token
+    weights = shares * is_own
+    if mixture.routing.renormalise:
+        weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights * mixture.routing.scale
+    activate = _ACTIVATIONS[model.arithmetic.activation]
+    total = torch.zeros_like(h, dtype=torch.float32)
+    for expert in range(mixture.count):
+        gate, up, down = (own[f"experts_{name}"][expert] for name in ("gate", "up", "down"))
+        wide = activate(h @ gate.T) * (h @ up.T)
+        total = total + weights[..., expert, None] * (wide @ down.T).float()
+    visits = is_own.float().mean(1)
+    return total.to(h.dtype), mixture.count * (visits * shares.mean(1)).sum(-1)
 
 
 def _positions(x: torch.Tensor, rotary: Rotary, places: torch.Tensor) -> torch.Tensor:
@@ -293,9 +329,14 @@ def _backward(
     if spec.data.document_mask:
         samples = range(first_sample, first_sample + len(batch.tokens))
         begins = begins_of([dataset.documents(spec.seed, sample) for sample in samples])
-    logits = forward(model, used, batch.tokens, spec.seed, first_sample, begins).float()
+    busy: list[torch.Tensor] = []
+    logits = forward(model, used, batch.tokens, spec.seed, first_sample, begins, busy).float()
     loss = cross_entropy(logits.flatten(0, 1), batch.labels.flatten()) * batch.weight
-    (loss * scale).backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
+    whole = loss
+    if busy and model.experts is not None:
+        mean = torch.stack(busy).mean(0).sum() / spec.global_batch
+        whole = loss + model.experts.auxiliary * mean
+    (whole * scale).backward()  # type: ignore[no-untyped-call] # torch leaves it untyped
     return loss.item()
 
 

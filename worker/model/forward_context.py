@@ -36,7 +36,7 @@ class Documents(NamedTuple):
         return Documents(lengths, positions.view(len(rows), -1))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardContext:
     """One forward pass of a stage.
 
@@ -46,12 +46,17 @@ class ForwardContext:
             an evaluation.
         documents: that attention does not cross; None: a row is one.
         device: that computes it.
+        is_empty: whether no sample is in it: other replicas have more micro-batches.
+        sample_weight: what a loss that a sample has of its own counts for, scaled as the loss of
+            the step; 0: nothing.
     """
 
     seed: int
     samples: range | None = None
     documents: Documents | None = None
     device: Device = CPU
+    is_empty: bool = False
+    sample_weight: float = 0.0
 
 
 class CurrentContext:
@@ -73,6 +78,16 @@ class CurrentContext:
     def device(self) -> Device:
         """That computes."""
         return CPU if self.context is None else self.context.device
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sample is computed."""
+        return self.context is not None and self.context.is_empty
+
+    @property
+    def sample_weight(self) -> float:
+        """What a sample's own loss counts for; 0: nothing."""
+        return 0.0 if self.context is None else self.context.sample_weight
 
     @property
     def drops(self) -> bool:

@@ -2,7 +2,8 @@
 
 Every tensor is generated in fixed blocks along the dimension that TP cuts, each block from a hash
 of its name, so that a rank generates only the blocks that it holds, and any cut of the same tensor
-has the same numbers.  Norms begin as ones, biases as zeros; rows that no token has stay zero.
+has the same numbers.  Of a stack of experts each is a tensor of its own.  Norms begin as ones,
+biases as zeros; rows that no token has stay zero.
 """
 
 from __future__ import annotations
@@ -17,8 +18,18 @@ BLOCKS = 8  # per sharded tensor; a shard generates only the blocks that it touc
 STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisation
 
 
-def initial_rows(seed: int, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
-    """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole."""
+def initial_rows(
+    seed: int, tensor: Tensor, start: int, stop: int, experts: range | None = None
+) -> torch.Tensor:
+    """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole.
+
+    Of a stack of experts those of `experts`; all, unless they are given.
+    """
+    if tensor.experts:
+        assert tensor.dim is not None  # each expert is cut
+        one = tensor._replace(shape=tensor.shape[1:], dim=tensor.dim - 1, experts=0)
+        names = (f"{tensor.name}/{expert}" for expert in experts or range(tensor.experts))
+        return torch.stack([initial_rows(seed, one._replace(name=n), start, stop) for n in names])
     if len(tensor.shape) == 1:
         is_bias = tensor.name.endswith("_bias")
         size = tensor.shape[0] if tensor.dim is None else stop - start

@@ -20,10 +20,12 @@ import torch.nn.functional as functional
 from torch import nn
 
 from planner.model.arithmetic import Activation
-from planner.model.shape import ModelShape, StageRecompute
+from planner.model.shape import Kind, ModelShape, StageRecompute
 from planner.model.tensors import Tensor, held_tensors
 from worker.model.attention import attend
 from worker.model.dropout import dropped
+from worker.model.experts.mixture import ExpertPlace, of_experts, visited
+from worker.model.experts.routing import auxiliary_loss, route, with_loss
 from worker.model.forward_context import CurrentContext
 from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
@@ -70,7 +72,7 @@ class Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """`compute`, of which a block keeps its input only where the plan says so."""
-        if self.recompute == "full" and self.model.kind(self.index) == "block":
+        if self.recompute == "full" and self.model.kind(self.index) in _BLOCKS:
             return self.again(self.compute, x)
         return self.compute(x)
 
@@ -159,11 +161,15 @@ class Block(Layer):
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, h]."""
         x = x + self.out(self._attention(self.tp.copy(self.normalise(x, "norm1"))), "o")
-        h = self.tp.copy(self.normalise(x, "norm2"))
+        return x + self.feed_forward(self.normalise(x, "norm2"))
+
+    def feed_forward(self, h: torch.Tensor) -> torch.Tensor:
+        """What the second branch adds, [b, S, h]."""
+        h = self.tp.copy(h)
         activate = _ACTIVATIONS[self.model.arithmetic.activation]
         if self.model.gated:
-            return x + self.out(activate(self.linear(h, "gate")) * self.linear(h, "up"), "down")
-        return x + self.out(activate(self.linear(h, "up")), "down")
+            return self.out(activate(self.linear(h, "gate")) * self.linear(h, "up"), "down")
+        return self.out(activate(self.linear(h, "up")), "down")
 
     def _attention(self, h: torch.Tensor) -> torch.Tensor:
         (b, s, _), model, arithmetic = h.shape, self.model, self.model.arithmetic
@@ -201,6 +207,38 @@ class Block(Layer):
         """RMS norm of each head; its weight is whole, so the gradients of all heads are summed."""
         weight = self.tp.copy(getattr(self, name))
         return functional.rms_norm(x, weight.shape, weight, self.model.arithmetic.norm_epsilon)
+
+
+class MoeBlock(Block):
+    """A block whose second branch is a mixture of experts; the router computes in fp32.
+
+    Attributes:
+        place: of the experts, as the plan says of the stage.
+    """
+
+    place = ExpertPlace()
+    router: torch.Tensor  # [E, h]
+    experts_gate: torch.Tensor  # of this rank's experts, [E / EP, F / ETP, h]
+    experts_up: torch.Tensor
+    experts_down: torch.Tensor  # [E / EP, h, F / ETP]
+
+    def feed_forward(self, h: torch.Tensor) -> torch.Tensor:
+        """What the experts of each token give, weighted and added, [b, S, h]."""
+        experts, arithmetic = self.model.experts, self.model.arithmetic
+        assert experts is not None  # it is a block of such a model
+        tokens = h.flatten(0, 1)
+        logits = functional.linear(tokens.float(), self.router.float())
+        routes = route(logits, experts.routing, experts.per_token)
+        weight = self.current.sample_weight * experts.auxiliary
+        if weight:
+            loss = auxiliary_loss(routes, len(h))
+            blocks = self.model.layers - experts.dense_blocks
+            routes = routes._replace(weights=with_loss(routes.weights, loss, weight / blocks))
+        activate = _ACTIVATIONS[arithmetic.activation]
+        products = of_experts(self.experts_gate, self.experts_up, self.experts_down, activate)
+        is_empty = self.current.is_empty
+        found = visited(tokens, routes, self.place, self.tp, products, is_empty=is_empty)
+        return self.drop(found.view(h.shape), "down", arithmetic.residual_dropout)
 
 
 class Head(Layer):
@@ -248,6 +286,15 @@ def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor]
     return loss
 
 
+_BLOCKS: tuple[Kind, ...] = ("block", "moe_block")
+_CLASSES: Mapping[Kind, type[Layer]] = {
+    "embedding": Embedding,
+    "block": Block,
+    "moe_block": MoeBlock,
+    "head": Head,
+}
+
+
 def layer_class(model: ModelShape, index: int) -> type[Layer]:
     """The class of layer `index` in [embedding, block 1..L, head]."""
-    return Embedding if index == 0 else Head if index == model.layers + 1 else Block
+    return _CLASSES[model.kind(index)]

@@ -42,6 +42,11 @@ def check_model(model: ModelShape) -> None:
         raise InvalidWorkload(f"{reason}; its modelled profile is there", code="Unsupported")
 
 
+def kinds_of(model: ModelShape) -> tuple[Kind, ...]:
+    """The kinds of layers that a model has; of experts the plain tiling is measured."""
+    return ("embedding", *model.block_kinds, "head")
+
+
 def measure_layer(
     bench: Bench,
     model: ModelShape,
@@ -64,11 +69,11 @@ def measure_layer(
         precision: of weights and activations.
         reduce_s: seconds of an all-reduce of that many bytes among `tp` ranks.
     """
-    index = {"embedding": 0, "block": 1, "head": model.layers + 1}[kind]
+    index = {"embedding": 0, "block": 1, "moe_block": model.layers, "head": model.layers + 1}[kind]
     dtype = DTYPES[precision]
     device = bench.device
     layer = _shard(model, index, tp, dtype, device)
-    layer.current.context = ForwardContext(0, range(micro_batch), device=device)
+    layer.current.context = ForwardContext(seed=0, samples=range(micro_batch), device=device)
     tokens = device.put(torch.randint(0, model.vocab // tp, (micro_batch, sequence_length)))
     loss = loss_of(model, TensorParallel())
     hidden = device.put(torch.randn(micro_batch, sequence_length, model.hidden, dtype=dtype))
@@ -84,14 +89,14 @@ def measure_layer(
     both_s = bench.seconds(lambda: torch.autograd.backward(forward().sum()))
     kept = _kept_bytes(layer, forward)
     attention_s, attention_bytes = 0.0, 0
-    if kind == "block":
+    if kind in model.block_kinds:
         if model.own is None:
             core = _attention(model, tp, micro_batch, sequence_length, dtype, device)
             attention_s = bench.seconds(core)
         layer.recompute = "selective"
         attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
-    reductions = {"embedding": 1, "block": 4, "head": 1}[kind] if tp > 1 else 0
+    reductions = {"embedding": 1, "block": 4, "moe_block": 4, "head": 1}[kind] if tp > 1 else 0
     return LayerCost(
         forward_s=forward_s,
         backward_s=max(0.0, both_s - forward_s),

@@ -34,13 +34,12 @@ from worker.device.device import CPU
 from worker.errors import WorkerError
 from worker.profile.bench import Bench
 from worker.profile.files import rows_of, write_layers, write_links
-from worker.profile.layers import DTYPES, check_model, measure_layer
+from worker.profile.layers import DTYPES, check_model, kinds_of, measure_layer
 from worker.profile.links import inside_node
 from worker.profile.rows import Row, again, doubtful, is_busy, measured_rows
 from worker.profile.types import measure_type
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
-KINDS: tuple[Kind, ...] = ("embedding", "block", "head")
 REPEATS = 2  # of a row each time that it is measured
 LAYERS_S = 35.0  # of the minute; links start processes, which takes the rest
 LINK_SIZES = tuple(1 << power for power in range(10, 25, 2))  # 1 KiB to 16 MiB
@@ -97,7 +96,7 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
     importlib.import_module("worker.rank.process")  # what a rank holds before it trains
     reserve = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bench = Bench(CPU, REPEATS)
-    parts = len(MICRO_BATCHES) * len(KINDS) + 3
+    parts = len(MICRO_BATCHES) * len(kinds_of(model)) + 3
     layers, left_out = _layers(question, model, bench, lambda done, what: say(done, parts, what))
     say(parts - 3, parts, "optimizer")
     entry = measure_type(
@@ -144,7 +143,8 @@ def _layers(
     question: Question, model: ModelShape, bench: Bench, say: Callable[[int, str], None]
 ) -> tuple[dict[LayerKey, Row], str]:
     """The entries, smallest micro-batch first, and which were left out and why."""
-    parts, done = len(MICRO_BATCHES) * len(KINDS), 0
+    kinds = kinds_of(model)
+    parts, done = len(MICRO_BATCHES) * len(kinds), 0
 
     def next_part(kind: Kind, b: int) -> None:
         nonlocal done
@@ -153,7 +153,7 @@ def _layers(
 
     found, rest = measured_rows(
         _measure(question, model, bench),
-        KINDS,
+        kinds,
         MICRO_BATCHES,
         time.perf_counter,
         LAYERS_S,

@@ -13,6 +13,7 @@ from planner.model.tensors import held_tensors
 from planner.plans.pieces import shard
 from planner.plans.ranks import Seat
 from worker.device.device import Device
+from worker.model.boxes import box_shape
 from worker.training_settings import Precision
 
 
@@ -20,9 +21,7 @@ def planned_state_bytes(model: ModelShape, seat: Seat, precision: Precision) -> 
     """Bytes of weights, gradients and optimizer that the planner counts for a seat."""
     rule, parameters = RULES["worker"][precision], 0
     for tensor in held_tensors(model, seat.layers):
-        box = shard(tensor, seat)
-        rows = math.prod(tensor.shape) // tensor.shape[tensor.row_dim]
-        parameters += rows * (box.stop - box.start)
+        parameters += math.prod(box_shape(tensor, shard(tensor, seat)))
     return parameters * (rule.weight + rule.gradient + rule.optimizer)
 
 

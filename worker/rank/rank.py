@@ -210,9 +210,9 @@ class Rank:
         if spec.output is None:
             return self._poll_end()
         weights = {name: parts[0] for name, parts in layout.shards.items()}
+        seats, seat, step = layout.seats, layout.seat, self._state.progress.step
         try:
-            step = self._state.progress.step
-            end = self._call(lambda: ending(self._model(), layout.seat, weights, spec, step, world))
+            end = self._call(lambda: ending(self._model(), seats, seat, weights, spec, step, world))
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             return self._halt(error)
         self._messages.kept_as = end.kept_as

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from planner.model.shape import ModelShape
-from planner.plans.ranks import Seat
+from planner.plans.ranks import RankMap, Seat
 from worker.contract import TrainingSpec
 from worker.device.device import Device
 from worker.engine.seam import Buffers, Engine, Parts, Progress
@@ -26,12 +26,14 @@ class Layout:
 
     Attributes:
         epoch: of the plan.
+        seats: of all its ranks.
         seat: of this rank in it.
         shards: {tensor name: its parts}.
         buffers: that its engine works on.
     """
 
     epoch: int
+    seats: tuple[Seat, ...]
     seat: Seat
     shards: Mapping[str, Parts]
     buffers: Buffers | None = None
@@ -118,5 +120,6 @@ def layout_of(prepared: Prepared) -> Layout | None:
     """This rank's holdings after the change."""
     if prepared.successor is None:
         return None
-    target = prepared.successor.target
-    return Layout(prepared.move.directive.epoch, target.seat, target.shards, target.buffers)
+    target, move = prepared.successor.target, prepared.move
+    seats = RankMap.of(move.plan).seats
+    return Layout(move.directive.epoch, seats, target.seat, target.shards, target.buffers)

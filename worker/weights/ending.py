@@ -7,7 +7,7 @@ Source: docs/decisions/0012.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ class Ending(NamedTuple):
 
 def ending(
     model: ModelShape,
+    seats: Sequence[Seat],
     seat: Seat,
     weights: Mapping[str, torch.Tensor],
     spec: TrainingSpec,
@@ -48,8 +49,10 @@ def ending(
     """
     assert spec.output is not None
     output = Path(spec.output)
-    kept_as: KeptAs = "folder" if all_see(output, seat.rank, speaks(seat), ranks) else "parts"
-    files = own_files(model, seat, weights, described(model, spec, step), ranks)
+    kept_as: KeptAs = (
+        "folder" if all_see(output, seat.rank, speaks(model, seat), ranks) else "parts"
+    )
+    files = own_files(model, seats, seat, weights, described(model, spec, step), ranks)
     if files is None:
         return Ending((), kept_as)
     folder = output / PARTS

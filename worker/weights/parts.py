@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,8 @@ class WeightParts:
         dim, parts = about["dim"], about["parts"]
         if dim is None:
             return self._files.part(parts[0]["file"], tensor.name, box)
+        if tensor.experts:
+            return self._experts(tensor, dim, parts, box)
         found = []
         for part in parts:
             first, last = part["rows"]
@@ -111,6 +113,27 @@ class WeightParts:
                 inner = narrowed(box, dim, start - first, stop - first)
                 found.append(self._files.part(part["file"], tensor.name, inner))
         return found[0] if len(found) == 1 else torch.cat(found, dim=dim)
+
+    def _experts(
+        self, tensor: Tensor, dim: int, parts: Sequence[Mapping[str, Any]], box: Box
+    ) -> torch.Tensor:
+        """A box of a stack, whose parts are boxes of experts and rows."""
+        found: torch.Tensor | None = None
+        for part in parts:
+            inner, outer = box, box
+            for of, (first, last) in ((0, part["experts"]), (dim, part["rows"])):
+                start, stop = max(first, box[of].start), min(last, box[of].stop)
+                inner = narrowed(inner, of, start - first, stop - first)
+                outer = narrowed(outer, of, start - box[of].start, stop - box[of].start)
+            if any(one.start >= one.stop for one in (outer[0], outer[dim])):
+                continue
+            outer = tuple(one if of in (0, dim) else slice(None) for of, one in enumerate(outer))
+            numbers = self._files.part(part["file"], tensor.name, inner)
+            if found is None:
+                found = numbers.new_empty([one.stop - one.start for one in box])
+            found[outer] = numbers
+        assert found is not None  # the parts are all there
+        return found
 
     def _size(self, name: str) -> int | None:
         try:

@@ -46,7 +46,10 @@ def rank_sets(model: ModelShape, plan: Plan) -> tuple[Ranks, ...]:
     The last step of the order in which all ranks form their groups is the plan as a whole.
     """
     found = {leads(owners) for owners in holders(model, plan).values()}
-    found |= {group for pipeline in RankMap.of(plan).pipelines for group in pipeline.ranks}
+    ranks = RankMap.of(plan)
+    found |= {group for pipeline in ranks.pipelines for group in pipeline.ranks}
+    tiled = (s for s in ranks.seats if s.pipeline.template.stages[s.stage].is_tiled)
+    found |= {group for seat in tiled for group in ranks.expert_ranks(seat)}
     everyone = tuple(range(plan.gpus))
     return (*sorted(ranks for ranks in found if 1 < len(ranks) < plan.gpus), everyone)
 

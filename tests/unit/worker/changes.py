@@ -8,10 +8,11 @@ import torch
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import held_tensors, model_tensors
-from planner.plans.pieces import Piece
+from planner.plans.pieces import Piece, shard
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap, Seat
 from worker.contract import Directive, Member, Resume, TrainingSpec
+from worker.model.boxes import view
 from worker.state.held_state import HeldState
 
 MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
@@ -85,11 +86,8 @@ def shards_of(
     """What the engine of a seat holds of a state."""
     found = {}
     for tensor in held_tensors(model, seat.layers):
-        parts = state[tensor.name]
-        if tensor.dim is not None:
-            size = tensor.shape[tensor.dim]
-            start, stop = seat.slot * size // seat.tp, (seat.slot + 1) * size // seat.tp
-            parts = tuple(part.narrow(tensor.dim, start, stop - start) for part in parts)
+        whole = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
+        parts = view(tensor, whole, state[tensor.name], shard(tensor, seat))
         found[tensor.name] = tuple(part.clone() for part in parts)
     return found
 

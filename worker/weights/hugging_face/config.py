@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.errors import InvalidWorkload
 from planner.model.config import read_config
+from planner.model.experts import Experts, Routing
 from planner.model.shape import ModelShape
 from worker.weights.hugging_face.families import FAMILIES
 
@@ -73,9 +74,9 @@ def final_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 def config_of(model: ModelShape) -> dict[str, Any] | None:
     """The config.json of a model that came from none; None if no family has it.
 
-    A model of the catalogue is a LLaMA, a Qwen or a GPT-Neo.
+    A model of the catalogue is a LLaMA, a Qwen, a Mixtral or a GPT-Neo.
     """
-    if model.experts is not None or model.latent is not None or model.own is not None:
+    if model.latent is not None or model.own is not None:
         return None
     if model.rotary and not model.bias:
         return _llama(model)
@@ -86,10 +87,56 @@ def config_of(model: ModelShape) -> dict[str, Any] | None:
 
 def _llama(model: ModelShape) -> dict[str, Any] | None:
     arithmetic = model.arithmetic
+    if model.experts is not None:
+        return _mixture(model, model.experts)
     kind = "qwen3" if model.query_key_norm else "qwen2" if model.qkv_bias else "llama"
     if model.o_bias or model.ffn_bias or set(arithmetic.windows) != {0} or not model.gated:
         return None
-    found: dict[str, Any] = {
+    found = _decoder(model, kind)
+    if kind == "qwen2":
+        found.pop("head_dim")
+    else:
+        found["attention_bias"] = False
+    if kind == "llama":
+        return found | {"mlp_bias": False, "pretraining_tp": 1}
+    return found | {
+        "layer_types": ["full_attention"] * model.layers,
+        "max_window_layers": model.layers,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    }
+
+
+def _mixture(model: ModelShape, experts: Experts) -> dict[str, Any] | None:
+    """Mixtral's or Qwen3-MoE's, whose keys are those of the files."""
+    if experts.shared or experts.routing not in (Routing(), Routing(renormalise=False)):
+        return None
+    kind = "qwen3_moe" if model.query_key_norm else "mixtral"
+    found = _decoder(model, kind) | {
+        "num_experts_per_tok": experts.per_token,
+        "num_local_experts": experts.count,
+        "output_router_logits": experts.auxiliary > 0,
+        "router_aux_loss_coef": experts.auxiliary,
+        "sliding_window": None,
+    }
+    if kind == "qwen3_moe":
+        return found | {
+            "attention_bias": False,
+            "decoder_sparse_step": 1,
+            "mlp_only_layers": [*range(experts.dense_blocks)],
+            "moe_intermediate_size": experts.ffn,
+            "norm_topk_prob": experts.routing.renormalise,
+            "use_sliding_window": False,
+        }
+    if experts.dense_blocks or not experts.routing.renormalise or model.qkv_bias:
+        return None
+    return found | {"intermediate_size": experts.ffn, "router_jitter_noise": 0.0}
+
+
+def _decoder(model: ModelShape, kind: str) -> dict[str, Any]:
+    """The keys of every decoder with rotary positions."""
+    arithmetic = model.arithmetic
+    return {
         "attention_dropout": arithmetic.attention_dropout,
         "bos_token_id": None,
         "eos_token_id": None,
@@ -109,18 +156,6 @@ def _llama(model: ModelShape) -> dict[str, Any] | None:
         "tie_word_embeddings": model.tied_head,
         "use_cache": True,
         "vocab_size": model.vocab,
-    }
-    if kind == "qwen2":
-        found.pop("head_dim")
-    else:
-        found["attention_bias"] = False
-    if kind == "llama":
-        return found | {"mlp_bias": False, "pretraining_tp": 1}
-    return found | {
-        "layer_types": ["full_attention"] * model.layers,
-        "max_window_layers": model.layers,
-        "sliding_window": None,
-        "use_sliding_window": False,
     }
 
 

@@ -20,11 +20,13 @@ class Row(NamedTuple):
         theirs: its name, within its block if it is of a block.
         ours: attributes of our tensors in it; `embedding.` and `head.` say another layer.
         is_transposed: it is kept as [in, out] (GPT-2's Conv1D), ours are [out, in].
+        is_of_expert: theirs is of expert `{}`, ours is the stack of all experts.
     """
 
     theirs: str
     ours: tuple[str, ...]
     is_transposed: bool = False
+    is_of_expert: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +126,23 @@ _OPT = Family(
 )
 
 
-def _llama(architecture: str) -> Family:
+def _experts(router: str, experts: str, gate: str, up: str, down: str) -> tuple[Row, ...]:
+    """The mixture of a block: its router, then the experts one after the other."""
+    return (
+        Row(f"{router}.weight", ("router",)),
+        Row(f"{experts}.{{}}.{gate}.weight", ("experts_gate",), is_of_expert=True),
+        Row(f"{experts}.{{}}.{up}.weight", ("experts_up",), is_of_expert=True),
+        Row(f"{experts}.{{}}.{down}.weight", ("experts_down",), is_of_expert=True),
+    )
+
+
+_MIXTRAL_EXPERTS = _experts(
+    "block_sparse_moe.gate", "block_sparse_moe.experts", gate="w1", up="w3", down="w2"
+)
+_QWEN_EXPERTS = _experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+
+
+def _llama(architecture: str, experts: tuple[Row, ...] = ()) -> Family:
     return Family(
         architecture=architecture,
         prefix="model.",
@@ -140,6 +158,7 @@ def _llama(architecture: str) -> Family:
             *_linear("mlp.gate_proj", "gate"),
             *_linear("mlp.up_proj", "up"),
             *_linear("mlp.down_proj", "down"),
+            *experts,
             Row("input_layernorm.weight", ("norm1",)),
             Row("post_attention_layernorm.weight", ("norm2",)),
         ),
@@ -156,4 +175,6 @@ FAMILIES: Mapping[str, Family] = {  # by `model_type` of config.json
     "mistral": _llama("MistralForCausalLM"),
     "qwen2": _llama("Qwen2ForCausalLM"),
     "qwen3": _llama("Qwen3ForCausalLM"),
+    "mixtral": _llama("MixtralForCausalLM", _MIXTRAL_EXPERTS),
+    "qwen3_moe": _llama("Qwen3MoeForCausalLM", _QWEN_EXPERTS),
 }

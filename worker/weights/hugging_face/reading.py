@@ -70,6 +70,7 @@ class WeightsFolder:
         self.misfit = Misfit(missing, left_over, tuple(fault for fault in faults if fault))
         # In which of their tensors each of ours is, and its first row there.
         self._places = dict(_places(self.stored))
+        self._experts = {(t.ours[0].name, t.expert): t for t in self.stored}
 
     @property
     def fault(self) -> str | None:
@@ -110,6 +111,9 @@ class WeightsFolder:
 
     def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
         """See `Source`."""
+        if tensor.experts:
+            experts = range(tensor.experts)[box[0]]
+            return torch.stack([self._expert(tensor, expert, box[1:]) for expert in experts])
         stored, first = self._places[tensor.name]
         theirs = narrowed(box, 0, box[0].start + first, box[0].stop + first)
         file, key = self._keys[stored.name]
@@ -117,17 +121,27 @@ class WeightsFolder:
             return self._files.part(file, key, theirs[::-1]).T
         return self._files.part(file, key, theirs)
 
-    def first_rows(self, tensor: Tensor, start: int, stop: int) -> torch.Tensor:
+    def _expert(self, tensor: Tensor, expert: int, box: Box) -> torch.Tensor:
+        """A box of one expert of a stack."""
+        stored = self._experts[tensor.name, expert]
+        file, key = self._keys[stored.name]
+        return self._files.part(file, key, box)
+
+    def first_rows(
+        self, tensor: Tensor, start: int, stop: int, experts: range | None = None
+    ) -> torch.Tensor:
         """Rows [start, stop) of a tensor along its row dimension, fp32, in memory of its own.
 
-        Padded rows are zero.
+        Of a stack of experts those of `experts`; all, unless they are given.  Padded rows are zero.
         """
-        dim, shape = tensor.row_dim, list(tensor.shape)
+        dim, shape, box = tensor.row_dim, list(tensor.shape), whole(tensor.shape)
         shape[dim] = stop - start
+        if tensor.experts and experts is not None:
+            shape[0], box = len(experts), narrowed(box, 0, experts.start, experts.stop)
         found = torch.zeros(shape)
         held = min(stop, tensor.rows - tensor.padding)
         if start < held:
-            box = narrowed(whole(tensor.shape), dim, start, held)
+            box = narrowed(box, dim, start, held)
             found.narrow(dim, 0, held - start).copy_(self.read(tensor, box))
         return found
 

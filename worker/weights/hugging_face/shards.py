@@ -1,6 +1,7 @@
 """How a model's tensors are spread over files, and the index that says so.
 
 Source: `split_torch_state_dict_into_shards` of huggingface_hub, by which `save_pretrained` does it.
+It takes the experts of a mixture in another order than this, and reads any.
 """
 
 from __future__ import annotations

@@ -27,16 +27,20 @@ class StoredTensor:
         ours: our tensors in it, one after the other along their rows.
         rows: of each of `ours`, without padding.
         is_transposed: see `Row`.
+        expert: which of the stack `ours` it is; None: it is no expert.
     """
 
     name: str
     ours: tuple[Tensor, ...]
     rows: tuple[int, ...]
     is_transposed: bool
+    expert: int | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         """As it is in the file."""
+        if self.expert is not None:
+            return self.ours[0].shape[1:]
         shape = (sum(self.rows), *self.ours[0].shape[1:])
         return shape[::-1] if self.is_transposed else shape
 
@@ -74,7 +78,11 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
     known = {tensor.name: tensor for tensor in model_tensors(model)}
     if family is None:
         return tuple(_stored(Row(name, (name,)), known) for name in known)
-    found = tuple(_stored(row, known) for row in _rows(model, family, known))
+    found = tuple(
+        _stored(row, known, expert)
+        for row in _rows(model, family, known)
+        for expert in (range(known[row.ours[0]].experts) if row.is_of_expert else (None,))
+    )
     placed = {tensor.name for stored in found for tensor in stored.ours}
     left = [name for name in known if name not in placed]
     if left:
@@ -109,7 +117,9 @@ def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Ite
                 yield row
 
 
-def _stored(row: Row, known: Mapping[str, Tensor]) -> StoredTensor:
+def _stored(row: Row, known: Mapping[str, Tensor], expert: int | None = None) -> StoredTensor:
     ours = tuple(known[name] for name in row.ours)
+    if expert is not None:
+        return StoredTensor(row.theirs.format(expert), ours, (1,), row.is_transposed, expert)
     rows = tuple(tensor.shape[0] - tensor.padding for tensor in ours)
     return StoredTensor(row.theirs, ours, rows, row.is_transposed)

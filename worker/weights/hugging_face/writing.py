@@ -142,6 +142,14 @@ def _weights(
 
 def blocks(tensor: StoredTensor, source: Source) -> Iterator[torch.Tensor]:
     """A tensor of a file from its first row to its last, some rows at a time."""
+    if tensor.expert is not None:
+        (ours,), expert = tensor.ours, tensor.expert
+        one = narrowed(whole(ours.shape), 0, expert, expert + 1)
+        at_once = _rows_at_once(ours.shape[2:])
+        for first in range(0, ours.shape[1], at_once):
+            last = min(first + at_once, ours.shape[1])
+            yield source.read(ours, narrowed(one, 1, first, last))[0]
+        return
     if not tensor.is_transposed:
         for ours, rows in zip(tensor.ours, tensor.rows, strict=True):
             box = whole((rows, *ours.shape[1:]))

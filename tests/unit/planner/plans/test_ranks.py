@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 
 from planner.plans.ranks import RankMap
@@ -30,3 +33,30 @@ def test_a_tp_group_is_a_run_of_ranks_in_slot_order():
     assert [seat.gpu for seat in seats] == [0, 1, 2, 3, 4, 5]
     assert seats[3].pipeline.replica == 1
     assert (seats[0].tp, seats[0].gpu_type, seats[0].layers) == (2, "demo-fast", range(5))
+
+
+@pytest.mark.parametrize(
+    ("tp", "ep", "etp"), [(2, 2, 2), (1, 4, 1), (2, 2, 1), (1, 1, 4), (4, 1, 2)]
+)
+def test_tokens_travel_among_ranks_that_have_all_experts_once_and_all_parts_of_each(tp, ep, etp):
+    plain = template(f"{tp}x6", 1, (1,) * (8 // tp))
+    stage = replace(plain.stages[0], ep=ep, etp=etp)
+    ranks = RankMap.of(on_one_node(replace(plain, stages=(stage,))))
+    for seat in ranks.seats:
+        spread, run = ranks.expert_ranks(seat)
+        assert seat.rank in spread
+        assert seat.rank in run
+        assert [ranks.seats[r].expert_block for r in spread] == [(b, ep) for b in range(ep)]
+        assert {ranks.seats[r].expert_part for r in spread} == {seat.expert_part}
+        assert [ranks.seats[r].expert_part for r in run] == [(p, etp) for p in range(etp)]
+        assert {ranks.seats[r].expert_block for r in run} == {seat.expert_block}
+    first = [seat.rank for seat in ranks.seats if seat.is_first_copy]
+    assert first == list(range(ep * etp))
+
+
+def test_replicas_whose_tokens_stay_at_home_have_rounds_of_their_own():
+    plain = template("2x6", 1, (3, 1))
+    for ep, etp, rounds in ((1, 2, [3, 1]), (2, 1, [3, 1]), (1, 1, [3, 1]), (4, 1, [3, 3])):
+        stage = replace(plain.stages[0], ep=ep, etp=etp)
+        plan = on_one_node(replace(plain, stages=(stage,)))
+        assert [one.rounds for one in RankMap.of(plan).pipelines] == rounds

@@ -105,7 +105,7 @@ def test_the_loss_scale_is_kept_where_the_precision_is(tmp_path, before, scale):
 def test_first_weights_leave_the_moments_zero():
     tensor = model_tensors(MOE)[0]
     parts = tuple(torch.zeros(tensor.shape) for _ in range(3))
-    source = FirstWeights(lambda _, start, stop: torch.ones(stop - start, *tensor.shape[1:]))
+    source = FirstWeights(lambda _, start, stop, __: torch.ones(stop - start, *tensor.shape[1:]))
     source.fill(tensor, Piece(tensor.name, 0, tensor.rows), parts)
     assert source.progress.step == 0
     assert parts[0].all()

@@ -50,7 +50,7 @@ def test_seeds_places_and_samples_drop_different_numbers():
 @pytest.mark.parametrize("rate", [0.1, 0.5])
 def test_the_rate_is_dropped_and_the_mean_stays(rate):
     x = torch.ones(8, 10_000)
-    found = dropped(x, ForwardContext(3, range(8)), "2.o", rate)
+    found = dropped(x, ForwardContext(seed=3, samples=range(8)), "2.o", rate)
     assert (found == 0).float().mean().item() == pytest.approx(rate, abs=0.01)
     assert found.mean().item() == pytest.approx(1.0, abs=0.02)
     rows = (found == 0).float()
@@ -61,5 +61,5 @@ def test_the_rate_is_dropped_and_the_mean_stays(rate):
 def test_without_samples_nothing_is_dropped():
     x = torch.ones(2, 5)
     assert dropped(x, None, "1.o", 0.5) is x
-    assert dropped(x, ForwardContext(1), "1.o", 0.5) is x
-    assert dropped(x, ForwardContext(1, range(2)), "1.o", 0.0) is x
+    assert dropped(x, ForwardContext(seed=1), "1.o", 0.5) is x
+    assert dropped(x, ForwardContext(seed=1, samples=range(2)), "1.o", 0.0) is x

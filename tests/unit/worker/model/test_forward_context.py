@@ -12,7 +12,7 @@ def test_positions_begin_anew_with_each_document():
 
 
 def test_another_moment_holds_for_a_while():
-    current, then = CurrentContext(), ForwardContext(1, range(3))
+    current, then = CurrentContext(), ForwardContext(seed=1, samples=range(3))
     with current.at(then):
         assert current.context == then
         assert current.drops
@@ -23,6 +23,6 @@ def test_another_moment_holds_for_a_while():
 def test_an_evaluation_drops_nothing_and_has_documents():
     current, documents = CurrentContext(), Documents.of([(2, 2)])
     assert current.documents is None
-    current.context = ForwardContext(1, None, documents)
+    current.context = ForwardContext(seed=1, documents=documents)
     assert not current.drops
     assert current.documents is documents

@@ -15,7 +15,7 @@ from planner.model.arithmetic import Arithmetic, Rotary
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
-from tests.families import FAMILIES
+from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.changes import plan, shards_of
 from tests.unit.worker.model.computing import (
     ALONE,
@@ -37,7 +37,7 @@ from worker.world.world import World, rank_sets
 
 GROUPED = ModelShape(name="grouped", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=64)
 EQUAL = ModelShape(name="equal", layers=2, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
-MODELS = [EQUAL, GROUPED, *FAMILIES.values()]
+MODELS = [EQUAL, GROUPED, *FAMILIES.values(), *MIXTURES.values()]
 ROWS = [(5, 7), (1, 3, 8)]  # documents of the two samples
 CASES = {"rows": WHOLE, "documents": replace(WHOLE, documents=Documents.of(ROWS))}
 WITH = pytest.mark.parametrize("case", CASES)

@@ -38,6 +38,6 @@ def test_what_is_kept_grows_with_the_micro_batch_and_shrinks_with_tp():
 
 def test_layers_that_the_worker_does_not_have_are_refused():
     with refused(InvalidWorkload, "Unsupported"):
-        check_model(find_model("mixtral-8x7b"))
-    for name in ("gpt-neo-2.7b", "qwen3-32b", "llama3-8b"):
+        check_model(find_model("deepseek-v3-like"))
+    for name in ("gpt-neo-2.7b", "qwen3-32b", "llama3-8b", "mixtral-8x7b"):
         check_model(find_model(name))

@@ -14,7 +14,7 @@ from planner.profiles.schema import read_type_file
 from tests.refusals import refused
 from worker.profile import machine
 from worker.profile.files import write_layers
-from worker.profile.machine import KINDS, PEAK_KEY, Question, measure
+from worker.profile.machine import PEAK_KEY, Question, measure
 from worker.profile.rows import Row
 
 TINY = find_model("tiny-llama")
@@ -41,7 +41,7 @@ def test_the_measured_profile_is_read_as_one(tmp_path, monkeypatch):
     found = load_profile("tiny-llama", tmp_path / "kept")
     assert (found.origin, found.sequence_length, found.precision) == ("measured", 32, "fp32")
     assert found.micro_batches("cpu-x")[0] == 1
-    assert {key[0] for key in found.layers} == set(KINDS)
+    assert {key[0] for key in found.layers} == {"embedding", "block", "head"}
     assert all(cost.forward_s > 0 for cost in found.layers.values())
     assert found.gpu_type("cpu-x").reserve_bytes > 50 << 20
     assert found.inside_ring("cpu-x", 2).bandwidth_bytes_per_s > 0
@@ -91,5 +91,5 @@ def test_a_kept_row_that_contradicts_others_is_measured_again_and_the_rest_stays
 
 def test_a_model_without_layers_of_ours_leaves_nothing_behind(tmp_path):
     with refused(HeddleError, "Unsupported"):
-        measure(question(tmp_path / "kept", find_model("mixtral-8x7b")), lambda *_: None)
+        measure(question(tmp_path / "kept", find_model("deepseek-v3-like")), lambda *_: None)
     assert list(tmp_path.iterdir()) == []

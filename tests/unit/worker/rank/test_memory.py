@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
 
+from planner.cost.memory import RULES, slot_of, slot_parameters
+from planner.model.workload import Workload
 from planner.plans.ranks import RankMap
+from tests.distributed.random_plans import tiled_plan
+from tests.families import MIXTURES
 from tests.unit.worker.changes import MODEL, plan
 from worker.control.activity import Activity
 from worker.device.device import CPU
@@ -28,6 +33,26 @@ def test_the_plan_counts_what_is_allocated(seat, precision):
         )
     }
     assert planned_state_bytes(MODEL, seat, precision) == sum(held.values())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("model", MIXTURES.values(), ids=lambda model: model.name)
+def test_so_it_is_of_experts_under_any_tiling_and_by_the_memory_rule(model, precision):
+    choose, workload = random.Random(3), Workload(model=model, global_batch=8, sequence_length=16)
+    rule, seen = RULES["worker"][precision], 0
+    for _ in range(30):
+        tiled = tiled_plan(choose, 4, model, 8)
+        for seat in RankMap.of(tiled).seats:
+            target = TargetShards.of(model, seat, HeldState(model), Activity(), precision)
+            held = sum(part.numel() for parts in target.shards.values() for part in parts[:1])
+            planned = planned_state_bytes(model, seat, precision)
+            assert planned == held * (rule.weight + rule.gradient + rule.optimizer)
+            template = seat.pipeline.template
+            slot = slot_of(template, seat.stage, seat.pipeline.num_micro_batches)
+            counted = slot_parameters(workload.model, slot, template.stages[seat.stage].layers)
+            assert sum(counted) == held
+            seen += template.stages[seat.stage].is_tiled
+    assert seen > 20
 
 
 def test_the_note_names_stage_planned_and_held_bytes():

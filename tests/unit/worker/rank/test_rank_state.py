@@ -30,8 +30,9 @@ class BrokenEngine:
 
 
 def layout_of(epoch, planned, rank=0):
-    seat = RankMap.of(planned).seats[rank]
-    return Layout(epoch, seat, shards_of(seat, whole_state()))
+    seats = RankMap.of(planned).seats
+    seat = seats[rank]
+    return Layout(epoch, seats, seat, shards_of(seat, whole_state()))
 
 
 def trained(step, gradients_step=None):

@@ -76,8 +76,8 @@ class Rank:
         move = plan_move(MODEL, updated, member.pod, member.slot)
         saver = saver_of(MODEL, updated, PLAN, move.seat, self.still, lambda: self.free)
         self.saves.begin(move, saver)
-        seat = RankMap.of(PLAN).seats[0]
-        self.layout = Layout(epoch, seat, shards_of(seat, whole_state()))
+        seats = RankMap.of(PLAN).seats
+        self.layout = Layout(epoch, seats, seats[0], shards_of(seats[0], whole_state()))
 
     def boundary(self, step, agreed=None):
         self.progress = Progress(step=step, updates=step)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 
 import pytest
 import torch
@@ -14,9 +15,12 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
+from tests.distributed.random_plans import tiled_plan
+from tests.families import MIXTURES
 from tests.unit.worker.changes import MODEL, SPEC, plan, shards_of, whole_state
 from worker.device.device import CPU
 from worker.weights.final_weights import INDEX, described, own_files
+from worker.weights.parts import WeightParts
 
 STATE = whole_state()
 
@@ -49,7 +53,7 @@ def write(folder, trained):
     ranks = Sums(len(seats))
     for ranks.knows in (False, True):
         found = [
-            own_files(MODEL, seat, weights_of(seat), described(MODEL, SPEC, 7), ranks)
+            own_files(MODEL, seats, seat, weights_of(seat), described(MODEL, SPEC, 7), ranks)
             for seat in seats
         ]
     for files in found:
@@ -136,3 +140,35 @@ def test_replicas_of_the_first_template_write_nothing(tmp_path):
     first, second = write(tmp_path, Plan((twice,), spots))
     assert first is not None
     assert second is None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_experts_are_written_once_by_the_first_ranks_that_have_them_all(tmp_path, seed):
+    model = MIXTURES["mixtral"]
+    state = {
+        tensor.name: torch.arange(tensor.numel, dtype=torch.float32).view(tensor.shape)
+        for tensor in model_tensors(model)
+    }
+    seats = RankMap.of(tiled_plan(random.Random(seed), 4, model, 8)).seats
+    ranks, found = Sums(len(seats)), []
+    for ranks.knows in (False, True):
+        found = []
+        for seat in seats:
+            whole = {name: (numbers,) * 3 for name, numbers in state.items()}
+            weights = {name: parts[0] for name, parts in shards_of(seat, whole, model).items()}
+            about = described(model, SPEC, 7)
+            found.append(own_files(model, seats, seat, weights, about, ranks))
+    for files in found:
+        for file in files or ():
+            file.write(tmp_path)
+    names = [files[0].name for files in found if files]
+    assert len(set(names)) == len(names)
+    parts = WeightParts(tmp_path)
+    parts.verify()
+    for tensor in model_tensors(model):
+        rows = tensor.shape[0] - tensor.padding if not tensor.experts else tensor.shape[0]
+        box = tuple(slice(0, size) for size in (rows, *tensor.shape[1:]))
+        assert torch.equal(parts.read(tensor, box), state[tensor.name][:rows])
+        if tensor.experts:
+            inner = tuple(slice(1, size) for size in tensor.shape)
+            assert torch.equal(parts.read(tensor, inner), state[tensor.name][inner])

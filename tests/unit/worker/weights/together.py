@@ -52,7 +52,7 @@ def endings(
         mine = spec
         if outputs is not None:
             mine = spec.model_copy(update={"output": outputs[seat.rank]})
-        return ending(model, seat, weights[seat.rank], mine, spec.steps, ranks)
+        return ending(model, seats, seat, weights[seat.rank], mine, spec.steps, ranks)
 
     with ThreadPoolExecutor(len(seats)) as pool:
         return list(pool.map(of, seats))

@@ -1,0 +1,33 @@
+"""Where the experts of a rank's stage are: the groups through which its tokens travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planner.plans.plan import Plan
+from planner.plans.ranks import RankMap, Seat
+from worker.model.experts.exchange import Place
+from worker.model.experts.mixture import ExpertPlace
+from worker.model.model import Layer, MoeBlock
+from worker.world.group import Ranks
+from worker.world.world import World
+
+
+def expert_place(seat: Seat, plan: Plan, world: World) -> ExpertPlace:
+    """The place of a rank, whose world has a group for each set that it needs."""
+    if not seat.pipeline.template.stages[seat.stage].is_tiled:
+        return ExpertPlace()
+    ep, etp = RankMap.of(plan).expert_ranks(seat)
+
+    def place(ranks: Ranks) -> Place | None:
+        return Place(world.groups[ranks], ranks.index(seat.rank)) if len(ranks) > 1 else None
+
+    return ExpertPlace(True, place(ep), place(etp), world.host)
+
+
+def place_experts(layers: Iterable[Layer], seat: Seat, plan: Plan, world: World) -> None:
+    """Tell the layers of a stage where their experts are."""
+    place = expert_place(seat, plan, world)
+    for layer in layers:
+        if isinstance(layer, MoeBlock):
+            layer.place = place
