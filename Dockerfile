@@ -40,7 +40,15 @@ COPY --from=operator-build /opt/heddle /operator
 RUN uv venv /opt/heddle \
     && uv pip install --python /opt/heddle/bin/python --no-cache --require-hashes \
         -r requirements-worker.lock \
-    && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl \
+    && uv pip install --python /opt/heddle/bin/python --no-cache --no-deps dist/*.whl
+# Of what torch's wheels bring, what training loads nowhere: a compiler, headers, static libraries,
+# tools that measure, and CUDA's libraries for several GPUs of one process.
+RUN cd /opt/heddle/lib/python3*/site-packages && rm -rf \
+        triton triton-*.dist-info \
+        nvidia/*/include nvidia/cu13/cccl nvidia/*/lib/*.a nvidia/*/lib/*.bc \
+        nvidia/cu13/lib/libcusolverMg.so.* nvidia/cu13/lib/libcufftw.so.* \
+        nvidia/cu13/lib/libnvblas.so.* nvidia/cu13/lib/libnvperf_*.so \
+        nvidia/cu13/lib/libpcsamplingutil.so nvidia/cu13/lib/libcheckpoint.so \
     && find /opt/heddle -name '*.py' -exec touch --date=@0 {} + \
     && /opt/heddle/bin/python -m compileall -q -j 0 /opt/heddle/lib \
     && cd /operator/lib && cp -r --parents python3*/site-packages/planner/estimator/__pycache__/numba-* \

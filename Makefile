@@ -151,7 +151,7 @@ image: ## Build the images of operator and worker with buildah, podman or docker
 	@for tool in buildah podman docker; do \
 	  if command -v $$tool >/dev/null; then \
 	    echo "Building $(REPOSITORY)-operator:$(TAG) and $(REPOSITORY)-worker:$(TAG) with $$tool:" \
-	      "downloads 3.4 GB, 7 GB on disk."; \
+	      "downloads 3.4 GB, 6 GB on disk."; \
 	    $$tool build --build-arg COMMIT=$$(git rev-parse HEAD 2>/dev/null) \
 	      --target operator --tag $(REPOSITORY)-operator:$(TAG) . && \
 	      exec $$tool build --target worker --tag $(REPOSITORY)-worker:$(TAG) .; exit; fi; \

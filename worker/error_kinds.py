@@ -31,6 +31,23 @@ _NO_MEMORY = (
     "Cannot allocate",
     "bad_alloc",
     "can't start new thread",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
+# What CUDA, its libraries, NCCL and NVML say of a GPU that has failed: the errors that the driver
+# logs as Xid, and a GPU that fell off the bus.  torch raises some of them as a plain RuntimeError.
+_DEVICE_WORDS = (
+    "CUDA error",
+    "CUDA driver error",
+    "CUDA unknown error",
+    "CUBLAS_STATUS_",
+    "CUDNN_STATUS_",
+    "CUSOLVER_STATUS_",
+    "ncclUnhandledCudaError",
+    "unhandled cuda error",
+    "NVML_SUCCESS ==",
+    "No CUDA GPUs are available",
+    "GPU is lost",
+    "fallen off the bus",
 )
 # By name, for who tells errors apart need not import torch.
 _DEVICE_ERRORS = ("AcceleratorError", "OutOfMemoryError")
@@ -56,7 +73,14 @@ def has_lost_its_device(error: BaseException) -> bool:
 
     A lost peer is no such error: the device goes on.
     """
-    return isinstance(error, DeviceSilent) or type(error).__name__ == "AcceleratorError"
+    if isinstance(error, DeviceSilent) or type(error).__name__ == "AcceleratorError":
+        return True
+    return not isinstance(error, HeddleError | MemoryError) and _is_of_device(str(error))
+
+
+def _is_of_device(text: str) -> bool:
+    is_memory = any(words in text for words in _NO_MEMORY)
+    return not is_memory and any(words in text for words in _DEVICE_WORDS)
 
 
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
@@ -69,7 +93,7 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
         said = text.partition(_ALLOCATOR)[2] or text
         where = "; ".join(("", *getattr(error, "__notes__", ())))  # see `rank.memory`
         return "device", f"out of memory: {said or 'no more is to be had'}{where}"
-    if name in _DEVICE_ERRORS or text.startswith("CUDA"):
+    if name in _DEVICE_ERRORS or _is_of_device(str(error)):
         return "device", f"the device failed: {text}"
     words = no_port_words(text)
     if words is not None:  # no fault of a peer, and this node may lack it again

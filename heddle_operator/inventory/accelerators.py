@@ -1,7 +1,8 @@
 """Which type of GPU a node has: one name for what vendors and clouds call differently.
 
 Invariant: a name never loses what a plan depends on (memory, form factor): `a100` alone is no type.
-Source: NVIDIA GPU feature discovery's labels, the labels of clouds, and SkyPilot's canonical names.
+Source: the labels of NVIDIA's GPU feature discovery, of GKE and of other clouds; SkyPilot's
+canonical names.
 """
 
 from __future__ import annotations
@@ -25,8 +26,18 @@ _LABELS = (
     "skypilot.co/accelerator",
 )
 _MEMORY_LABELS = ("nvidia.com/gpu.memory", "karpenter.k8s.aws/instance-gpu-memory")  # MiB
-# Sliced GPUs are no devices to plan for: their speed depends on who else runs on them.
+# Parts of GPUs are no devices to plan for: their speed depends on who else runs on them.
 _SLICED = re.compile(r"-SHARED$|-MIG-", re.IGNORECASE)
+# Of whole GPUs these are absent, or have such a value.  `nvidia.com/mig.strategy` tells nothing: it
+# is the setting of the device plugin, and stands on nodes whose GPUs are whole.
+_WHOLE = {
+    "nvidia.com/gpu.sharing-strategy": ("none",),
+    "nvidia.com/gpu.replicas": ("0", "1"),
+    "nvidia.com/gpu.slices.gi": ("0",),
+    "cloud.google.com/gke-gpu-sharing-strategy": (),
+    "cloud.google.com/gke-gpu-partition-size": (),
+}
+_DIVIDED = "shares GPUs by time or divides them"
 _WORDS = re.compile(r"[^a-z0-9]+")
 _NOISE = {
     *("nvidia", "tesla", "amd", "instinct", "geforce", "generation", "server", "edition"),
@@ -45,16 +56,30 @@ def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tu
     Returns:
         (type, ""), or ("", why not in words).
     """
+    parts = [
+        f"{key}={labels[key]}"
+        for key, whole in _WHOLE.items()
+        if labels.get(key) and labels[key] not in whole
+    ]
+    parts += [f"{_PRODUCT}={labels[_PRODUCT]}"] if _SLICED.search(labels.get(_PRODUCT, "")) else []
+    if parts:
+        return "", (
+            f"{_DIVIDED} ({', '.join(parts)}), and only whole GPUs are "
+            "trained on; switch that off on the node, or use other nodes"
+        )
     chosen = annotations.get(TYPE_KEY) or labels.get(TYPE_KEY)
     if chosen:
         return chosen, ""
     found = next((labels[key] for key in _LABELS if labels.get(key)), "")
     if not found:
         return "", f"has no label that tells its GPU type; set {TYPE_KEY}"
-    if _SLICED.search(found):
-        return "", f"has sliced GPUs ({found}), which Heddle cannot plan for"
     memory = next((labels[key] for key in _MEMORY_LABELS if labels.get(key)), "")
     return canonical(found, int(memory) if memory.isdigit() else None), ""
+
+
+def is_divided(why: str) -> bool:
+    """Whether a node has no type because its GPUs are not whole, as the reason says."""
+    return why.startswith(_DIVIDED)
 
 
 def canonical(product: str, memory_mib: int | None = None) -> str:

@@ -15,6 +15,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
+from heddle_operator.inventory.accelerators import is_divided
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
@@ -52,6 +53,7 @@ ConditionReason = (
         "Training",
         "Settled",
         "NothingLeftOut",
+        "GPUsDivided",
         "NameTaken",
         "NewerRecord",
         "RecordRefused",
@@ -148,7 +150,7 @@ def conditions_of(
             message,
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
-        _left_out(() if ended else nodes_left_out(view), observed),
+        _left_out(() if ended else nodes_left_out(view), observed, ended),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
@@ -222,14 +224,19 @@ def with_times(
     return rows
 
 
-def _left_out(nodes: tuple[LeftOut, ...], observed: Observed) -> Condition:
-    """The nodes on which pods did not start, in the cluster's words, and until when."""
-    if not nodes:
+def _left_out(nodes: tuple[LeftOut, ...], observed: Observed, ended: bool) -> Condition:
+    """The nodes on which pods did not start, in the cluster's words, and until when.
+
+    Then those whose GPUs are not whole, and until somebody changes that.
+    """
+    unusable = () if ended else observed.unusable
+    divided = [f"{name}: it {why}" for name, why in unusable if is_divided(why)]
+    if not nodes and not divided:
         return Condition("NodesLeftOut", False, "NothingLeftOut", "")
-    named = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes]
+    named = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes] + divided
     more = len(named) - NODES_NAMED
     words = ". ".join(named[:NODES_NAMED]) + (f". And {more} more" if more > 0 else "")
-    return Condition("NodesLeftOut", True, "PodsCannotStart", words)
+    return Condition("NodesLeftOut", True, "PodsCannotStart" if nodes else "GPUsDivided", words)
 
 
 def _until(out: LeftOut, observed: Observed) -> str:

@@ -44,6 +44,19 @@ def numpys_own():
     return caught.value
 
 
+# What torch, cuBLAS, NCCL and NVML say after an Xid of the driver, or of a GPU that is gone.
+LOST_GPUS = (
+    "CUDA error: uncorrectable ECC error encountered",
+    "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling cublasGemmEx",
+    "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+    "CUDA driver error: device unavailable",
+    "ncclUnhandledCudaError: Call to CUDA function failed.",
+    "NVML_SUCCESS == r INTERNAL ASSERT FAILED",
+    "No CUDA GPUs are available",
+    "Unable to determine the device handle: GPU is lost",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
@@ -69,6 +82,8 @@ def numpys_own():
         (torch.OutOfMemoryError("CUDA out of memory. Tried to"), "device", "out of memory: CUDA"),
         (torch.AcceleratorError("CUDA error: unspecified"), "device", "the device failed: CUDA"),
         (RuntimeError("CUDA error: an illegal memory access"), "device", "the device failed: CUDA"),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when"), "device", "out of memory: CUBLAS"),
+        *((RuntimeError(text), "device", f"the device failed: {text}") for text in LOST_GPUS),
         (MemoryError(), "device", "out of memory: no more is to be had"),
         (numpys_own(), "device", "out of memory: Unable to allocate 8.00 PiB"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "device", "out of memory: [Errno 12]"),
@@ -111,6 +126,9 @@ def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
     [
         (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), True),
         (DeviceSilent(5.0), True),
+        *((RuntimeError(text), True) for text in LOST_GPUS),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), False),
+        (EngineFailed("a peer said: CUDA error: an illegal memory access"), False),
         (torch.OutOfMemoryError("CUDA out of memory"), False),
         (ConnectionError("rank 1 is gone"), False),
         (RuntimeError(GLOO), False),

@@ -39,11 +39,35 @@ def test_a_label_of_ours_trumps_all_others():
     assert gpu_type_of(labels, {"heddle.dev/gpu-type": "noted"}) == ("noted", "")
 
 
-@pytest.mark.parametrize("product", ["NVIDIA-A100-SXM4-40GB-SHARED", "NVIDIA-A100-MIG-1g.5gb"])
-def test_sliced_gpus_are_refused_in_words(product):
-    found, why = gpu_type_of({"nvidia.com/gpu.product": product}, {})
-    assert found == ""
-    assert product in why
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [
+        ("nvidia.com/gpu.product", "NVIDIA-A100-SXM4-40GB-SHARED"),
+        ("nvidia.com/gpu.product", "NVIDIA-A100-MIG-1g.5gb"),
+        ("nvidia.com/gpu.sharing-strategy", "time-slicing"),
+        ("nvidia.com/gpu.sharing-strategy", "mps"),
+        ("nvidia.com/gpu.replicas", "4"),
+        ("nvidia.com/gpu.slices.gi", "1"),
+        ("cloud.google.com/gke-gpu-sharing-strategy", "time-sharing"),
+        ("cloud.google.com/gke-gpu-partition-size", "1g.5gb"),
+    ],
+)
+def test_parts_of_gpus_are_refused_in_one_sentence(label, value):
+    """Whatever the administrator calls them: a name makes no GPU whole."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", label: value}
+    found, why = gpu_type_of({**labels, "heddle.dev/gpu-type": "h100"}, {})
+    assert (found, f"{label}={value}" in why) == ("", True)
+
+
+def test_whole_gpus_of_a_plugin_that_could_divide_them_are_used():
+    labels = {
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/gpu.replicas": "1",
+        "nvidia.com/mig.capable": "true",
+        "nvidia.com/mig.strategy": "single",
+    }
+    assert gpu_type_of(labels, {}) == ("h100", "")
 
 
 def test_a_node_without_any_label_says_what_to_set():

@@ -8,6 +8,7 @@ import math
 import pytest
 
 from heddle_operator.epochs.decide import decide
+from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.report.conditions import HolderCount, conditions_of, live_record, with_times
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
@@ -219,6 +220,13 @@ def test_nodes_left_out_are_named_with_the_words_of_the_cluster_and_when_they_ar
         "b: pod tiny-b-0: ErrImagePull: no such image; tried again at 1970-01-02T00:01:00Z",
     )
     assert conditions(running("a"))["NodesLeftOut"] == (False, "NothingLeftOut", "")
+
+
+def test_a_node_whose_gpus_are_not_whole_is_left_out_in_one_sentence():
+    """The reason is that of the inventory, word for word; one of another kind is no such node."""
+    _, why = gpu_type_of({"nvidia.com/gpu.replicas": "4"}, {})
+    found = conditions(running("a"), unusable=(("c", why), ("d", "is cordoned")))["NodesLeftOut"]
+    assert found == (True, "GPUsDivided", f"c: it {why}")
 
 
 def test_a_job_whose_plan_uses_a_slow_node_is_degraded():

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.epochs.decide import decide
+from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.report.events import events_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
@@ -183,3 +184,11 @@ def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
         Drain(),
     )
     assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"
+
+
+@pytest.mark.parametrize(("most", "is_told"), [(2, False), (3, True)])
+def test_a_node_whose_gpus_are_not_whole_is_told_of_once(most, is_told):
+    operator = running("a", "b", maxGPUs=most)
+    _, why = gpu_type_of({"nvidia.com/gpu.sharing-strategy": "time-slicing"}, {})
+    said = [("NodeLeftOut", f"node c is left out: it {why}")] if is_told else []
+    assert told(operator, unusable=(("c", why), ("d", "is cordoned"))) == said
