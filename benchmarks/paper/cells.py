@@ -65,6 +65,11 @@ def _listed() -> dict[str, ListedComposition]:
     return rows
 
 
+def cell_of(model: str, name: str) -> Cell:
+    """A model on a composition of that name; KeyError where there is none."""
+    return Cell(model, _listed()[name])
+
+
 FIGURES: dict[str, tuple[tuple[str, str], ...]] = {
     "uniform": tuple(
         (model, name)
@@ -95,4 +100,4 @@ def cells_of(figure: str) -> tuple[Cell, ...]:
             field="figure",
             code="Unknown",
         )
-    return tuple(Cell(model, _listed()[name]) for model, name in FIGURES[figure])
+    return tuple(cell_of(model, name) for model, name in FIGURES[figure])

@@ -224,13 +224,13 @@ CLAIMS = (
 )
 
 
-def claims_page(found: Found) -> str:
+def claims_page(found: Found, beside: Sequence[str] = ()) -> str:
     """The list of claims, and which pages there are."""
     rows = []
     for claim in CLAIMS:
         verdict = claim.judge(found)
         rows.append((claim.section, claim.says, verdict.figure, verdict.word))
-    pages = "\n".join(f"- [{figure}]({figure}.md)" for figure in found)
+    pages = "\n".join(f"- [{name}]({name}.md)" for name in (*found, *beside))
     return f"""Throughput is modelled by Heddle's evaluator on modelled profiles; the paper's is
 modelled by its own. So a lead here need not be the paper's: profiles, evaluator and budgets differ.
 A verdict is about the claim in our figures alone. Heddle is the one at 3 s on one core.

@@ -6,15 +6,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.pages import PAGES, header
+from benchmarks.paper import efficiency, sweep, table1
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import claims_page
 from benchmarks.paper.picture import draw_bars
 from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of
-from benchmarks.paper.store import FOLDER
+from benchmarks.paper.store import FOLDER, read_measured
 from benchmarks.paper.tables import as_json, behind, details, never_first, throughputs
 
 FOLDER_OF_PAGES = PAGES / "paper"
+BESIDE = {
+    "table1": "Table 1 from capability tests",
+    "sweep": "Random structures, and where each planner lands",
+    "efficiency": "Search efficiency",
+}
 TITLES = {
     "uniform": "Uniform nodes: two and three GPU types",
     "non-uniform": "Nodes of one and four GPUs: LS1 to LS5",
@@ -39,9 +45,38 @@ def draw(folder: Path = FOLDER_OF_PAGES, plans: Path = FOLDER) -> list[Path]:
         if cells:
             found[figure] = cells
             written += _figure(folder, figure, cells)
+    also = _beside(folder, plans, found.get("uniform", ()))
+    beside = [path.stem for path in also if path.suffix == ".md"]
+    written += also
     readme = folder / "README.md"
-    readme.write_text(_top("The paper's evaluation, regenerated") + claims_page(found))
+    readme.write_text(_top("The paper's evaluation, regenerated") + claims_page(found, beside))
     return [*written, readme]
+
+
+def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[Path]:
+    """The pages of what was measured beside the cells."""
+    written = []
+    for name, title in BESIDE.items():
+        stored = read_measured(name, plans)
+        if stored is None:
+            continue
+        found, picture = stored["found"], folder / f"{name}.svg"
+        if name == "table1":
+            body = table1.text(found, uniform)
+        elif name == "sweep":
+            cells = [one for one in uniform if one.cell.listed.name == sweep.COMPOSITION]
+            if {one.cell.model for one in cells} != set(found):
+                continue
+            sweep.draw(picture, found, cells, plans)
+            body = sweep.text(found, cells, plans)
+        else:
+            efficiency.draw(picture, found)
+            body = efficiency.text(found)
+        page = folder / f"{name}.md"
+        when = f"Measured on {stored['date']} by commit {stored['commit']}.\n\n"
+        page.write_text(_top(title) + when + body, encoding="utf-8")
+        written += [page, *([picture] if name != "table1" else [])]
+    return written
 
 
 def _top(title: str) -> str:

@@ -51,18 +51,7 @@ def write_cell(cell: Cell, rows: dict[str, Row], folder: Path = FOLDER) -> None:
         "origin": cell.listed.origin,
         "rows": dict(sorted(rows.items())),
     }
-    path = path_of(cell, folder)
-    aside = path.with_suffix(".new")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        aside.write_text(_by_row(data), encoding="utf-8")
-        aside.replace(path)
-    except OSError as error:
-        raise InvalidRequest(
-            f"plans of {cell.name} cannot be written to {folder}: {reason_of(error)}; give "
-            f"another folder",
-            code="Unwritable",
-        ) from None
+    _replace(path_of(cell, folder), _by_row(data))
 
 
 def _by_row(data: dict[str, Any]) -> str:
@@ -72,6 +61,38 @@ def _by_row(data: dict[str, Any]) -> str:
         f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in data["rows"].items()
     )
     return json.dumps(head)[:-1] + f',\n "rows": {{\n{rows}\n }}}}\n'
+
+
+def read_measured(name: str, folder: Path = FOLDER) -> dict[str, Any] | None:
+    """What was measured beside the cells, with its stamp; None where it is missing or damaged."""
+    try:
+        data: dict[str, Any] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return data if isinstance(data, dict) and "found" in data else None
+
+
+def write_measured(name: str, found: dict[str, Any], folder: Path = FOLDER) -> None:
+    """Keep what was measured beside the cells.
+
+    Raises:
+        InvalidRequest: the folder cannot be written.
+    """
+    _replace(folder / f"{name}.json", json.dumps(stamped({"found": found})) + "\n")
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise InvalidRequest(
+            f"{path.stem} cannot be written to {path.parent}: {reason_of(error)}; give another "
+            f"folder",
+            code="Unwritable",
+        ) from None
 
 
 def stamped(row: Row) -> Row:
