@@ -1,8 +1,8 @@
 """The cells of the paper's figures: a model on a composition.
 
-Compositions are those of `profiles/compositions/paper.txt`, which says where the paper's text gives
-less than a composition and the line is reconstructed.  The paper's compositions for models with
-experts are not in its text; those here are the set's of the same number of GPUs.
+Compositions are those of `profiles/compositions` (`paper.txt`, `hardware.txt`), which say where the
+paper's text gives less than a composition and the line is reconstructed.  The paper's compositions
+for models with experts are not in its text; those here have the same number of GPUs.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def _workload(model: str, batch: int | None) -> Workload:
 
 @cache
 def _listed() -> dict[str, ListedComposition]:
-    rows = {one.name: one for one in read_composition_file(Path("paper"))}
+    listed = [*read_composition_file(Path("paper")), *read_composition_file(Path("hardware"))]
+    rows = {one.name: one for one in listed}
     text = "a100-80=20x4,h100=20x4"
     rows["large-160"] = ListedComposition("large-160", text, 2048, "reconstructed")
     return rows
@@ -79,6 +80,7 @@ FIGURES: dict[str, tuple[tuple[str, str], ...]] = {
     "non-uniform": tuple((model, f"ls{n}") for model in DENSE for n in range(1, 6)),
     "four-types": tuple(("llama3-8b", f"four-{gpus}") for gpus in (48, 96, 112, 168, 192)),
     "large-model": tuple(("qwen3-64b", f"large-{gpus}") for gpus in (128, 256, 512)),
+    "growth": tuple(("gpt-neo-2.7b", f"grow-{gpus}") for gpus in (3, 7, 11, 15, 19)),
     "experts": (
         *(("mixtral-8x7b", name) for name in ("two-64", "four-160", "two-256")),
         *(("qwen3-30b-a3b", name) for name in ("two-64", "four-160", "two-256")),

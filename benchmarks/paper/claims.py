@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from benchmarks.paper.cells import PEERS
 from benchmarks.paper.planners import NAMES, NO_EP, RETILED
 from benchmarks.paper.results import CellResults
 from benchmarks.paper.tables import HEDDLE, RIVALS, lead, table
@@ -172,6 +174,30 @@ def only_with_experts_spread(found: Found) -> Verdict:
     )
 
 
+def never_falls(found: Found) -> Verdict:
+    """Of all planners Heddle alone is never slower after a join."""
+    cells = found.get("growth", ())
+    planners = [p for p in (*PEERS, HEDDLE) if all(one.of(p) for one in cells)]
+    if not cells or HEDDLE not in planners:
+        return UNKNOWN
+    rising = []
+    for planner in planners:
+        rates = [result.samples_s for one in cells if (result := one.of(planner))]
+        if all(later >= before for before, later in pairwise(rates)):
+            rising.append(NAMES[planner])
+    return Verdict(f"never falls: {', '.join(rising) or 'nobody'}", rising == [NAMES[HEDDLE]])
+
+
+def drops_a5000(found: Found) -> Verdict:
+    """On 19 GPUs Heddle leaves out the A5000."""
+    last = [one for one in found.get("growth", ()) if one.cell.listed.name == "grow-19"]
+    ours = last[0].of(HEDDLE) if last else None
+    if ours is None:
+        return UNKNOWN
+    used = ", ".join(f"{count} {kind}" for kind, count in ours.gpus_by_type.items())
+    return Verdict(f"it uses {used}", not ours.gpus_by_type.get("a5000", 0))
+
+
 CLAIMS = (
     Claim("3.1", "no baseline is the best for every model and size", no_single_best),
     Claim("6.1", "Heddle has the best plan on 11 of 12 uniform cells", first_in("uniform", 11)),
@@ -199,6 +225,13 @@ CLAIMS = (
     Claim(
         "6.1", "Metis spends its whole budget on every uniform cell", cut_off("metis", "uniform")
     ),
+    Claim("6.2", "as the cluster grows, only Heddle's throughput never falls", never_falls),
+    Claim(
+        "6.2",
+        "it leads at every size by 19.9 % to 69.1 %",
+        leads_of("growth", ("gpt-neo-2.7b",), 0.199, 0.691),
+    ),
+    Claim("6.2", "on 19 GPUs it leaves out the A5000", drops_a5000),
     Claim(
         "6.3",
         "Mixtral: EP makes Heddle 1.06 to 1.21 times faster",

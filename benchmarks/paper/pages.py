@@ -9,7 +9,7 @@ from benchmarks.pages import PAGES, header
 from benchmarks.paper import efficiency, sweep, table1
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import claims_page
-from benchmarks.paper.picture import draw_bars
+from benchmarks.paper.picture import draw_bars, draw_quality
 from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of
 from benchmarks.paper.store import FOLDER, read_measured
@@ -24,9 +24,19 @@ BESIDE = {
 TITLES = {
     "uniform": "Uniform nodes: two and three GPU types",
     "non-uniform": "Nodes of one and four GPUs: LS1 to LS5",
+    "growth": "A cluster that grows from 3 to 19 GPUs, planned anew at each join",
     "four-types": "Four GPU types",
     "large-model": "Qwen3-64B with the policy of Qwen3-32B",
     "experts": "Models with experts",
+}
+
+NOTES = {
+    "uniform": "![Quality over planning time](quality.svg)\n\nThroughput over that of Heddle at "
+    "3 s, by search time, on 128, 256 and 512 GPUs of three types.\n",
+    "growth": "Each planner plans every size anew. Nothing was trained: throughput is modelled, "
+    "and there are no breaks.\n",
+    "experts": "A -MoE bar is the first plan of the same search that fits once Heddle's rule has "
+    "tiled its experts.\n",
 }
 
 
@@ -86,6 +96,8 @@ def _top(title: str) -> str:
 def _figure(folder: Path, figure: str, cells: Sequence[CellResults]) -> list[Path]:
     picture, page, data = (folder / f"{figure}{ending}" for ending in (".svg", ".md", ".json"))
     models = dict.fromkeys(one.cell.model for one in cells)
+    if figure == "uniform":
+        draw_quality(folder / "quality.svg", cells)
     draw_bars(picture, [(m, [c for c in cells if c.cell.model == m]) for m in models])
     data.write_text(as_json(cells), encoding="utf-8")
     commits = sorted({commit for one in cells for commit in one.commits})
@@ -102,6 +114,7 @@ Throughput is modelled by Heddle's evaluator; seconds of searches are measured.
 A bar is the first plan in the planner's own order that fits in memory, where the planner puts it.
 An outline above it is the same plan where Heddle puts it. The number is the search time in seconds.
 
+{NOTES.get(figure, "")}
 ## Samples per second, and seconds of the search
 
 {throughputs(cells)}

@@ -64,3 +64,42 @@ def draw_bars(path: Path, panels: Sequence[tuple[str, Sequence[CellResults]]]) -
         list(labelled.values()), list(labelled), loc="outside lower center", ncols=8, frameon=False
     )
     write(path, figure)
+
+
+MARKERS = {128: "o", 256: "s", 512: "^"}
+
+
+@mpl.rc_context(STYLE)
+def draw_quality(path: Path, cells: Sequence[CellResults]) -> None:
+    """Throughput over search time on three GPU types, a colour a planner and a marker a size.
+
+    Raises:
+        InvalidRequest: the file cannot be written.
+    """
+    models = list(dict.fromkeys(one.cell.model for one in cells))
+    figure = Figure(figsize=(WIDTH_IN, 3.2), layout="constrained")
+    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    for axes, model in zip(panels, models, strict=True):
+        labelled: set[str] = set()
+        for one in cells:
+            ours = one.of("heddle-3")
+            marker = MARKERS.get(one.cell.gpus)
+            is_three = one.cell.listed.name.startswith("three-")
+            if one.cell.model != model or not is_three or ours is None or marker is None:
+                continue
+            for result in one.results:
+                label = NAMES[result.planner]
+                axes.plot(
+                    max(result.seconds, 0.01),
+                    result.samples_s / ours.samples_s,
+                    marker,
+                    color=COLOURS[result.planner.split("-")[0]],
+                    fillstyle="none" if result.planner in ("heddle-0.5", "heddle-same") else "full",
+                    label=None if label in labelled else label,
+                )
+                labelled.add(label)
+        axes.set(xscale="log", xlabel="search, s", ylabel="of Heddle at 3 s", title=model)
+        axes.grid(visible=True, alpha=0.3)
+        if labelled:
+            axes.legend(fontsize=6)
+    write(path, figure)

@@ -36,6 +36,7 @@ class Result:
     finished: bool  # whether it went through its whole space
     unused_gpus: int
     beyond: str  # what it says and no plan of Heddle can
+    gpus_by_type: Mapping[str, int]  # that it uses; empty where no plan of Heddle says it
     refused: Mapping[str, int]  # plans before the first that fits, or all, by reason
 
     @property
@@ -97,8 +98,15 @@ def _result(cell: Cell, planner: str, row: Row) -> Result:
         finished=row["finished"],
         unused_gpus=counted["unused_gpus"] if counted else 0,
         beyond=counted["beyond"] if counted else "",
+        gpus_by_type=_gpus_by_type(counted),
         refused=row["refused"],
     )
+
+
+def _gpus_by_type(stored: dict[str, Any] | None) -> dict[str, int]:
+    if stored is None or stored["plan"] is None:
+        return {}
+    return dict(sorted(expanded(stored["plan"]).gpus_by_type.items()))
 
 
 def _rate(batch: int, seconds: float) -> float:

@@ -123,6 +123,7 @@ def as_json(cells: Sequence[CellResults]) -> str:
                 "composition": cell.cell.listed.text,
                 **one.to_json(),
                 "refused": dict(one.refused),
+                "gpus_by_type": dict(one.gpus_by_type),
             }
         )
         for cell in cells

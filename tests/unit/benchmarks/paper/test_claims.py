@@ -9,9 +9,11 @@ from benchmarks.paper.claims import (
     CLAIMS,
     claims_page,
     cut_off,
+    drops_a5000,
     expert_gain,
     first_in,
     leads_of,
+    never_falls,
     no_single_best,
     seconds_within,
 )
@@ -35,6 +37,7 @@ def result(planner, samples_s, replaced=0.0, seconds=1.0, *, finished=True):
         finished=finished,
         unused_gpus=0,
         beyond="",
+        gpus_by_type={},
         refused={},
     )
 
@@ -79,6 +82,16 @@ def test_seconds_and_budgets():
     cut = {"uniform": [cell(result("metis", 1.0, finished=False))]}
     assert cut_off("metis", "uniform")(cut).holds is True
     assert no_single_best({"uniform": [AHEAD, BELOW]}).holds is True
+
+
+def test_who_never_falls_as_the_cluster_grows():
+    cells = [
+        CellResults(one, (result("amp", amp), result("heddle-3", ours)), (), ())
+        for one, amp, ours in zip(cells_of("growth"), (1, 3, 2, 4, 5), (2, 3, 3, 4, 5), strict=True)
+    ]
+    assert never_falls({"growth": cells}).holds is True
+    assert "nobody" in never_falls({"growth": [*cells, cells[0]]}).figure
+    assert drops_a5000({"growth": cells}).holds is True
 
 
 def test_gains_of_spread_experts():
