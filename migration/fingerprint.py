@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 import xxhash
 
-_CHUNK = 1 << 20  # words that are mixed at once, in seven vectors of 8 bytes a word
-_COLUMN = 1 << 22  # elements that are hashed at once, so that a strided view needs little memory
+CHUNK = 1 << 20  # elements at a time, and two vectors of 8 bytes for each: 16 MiB
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of splitmix64
 
 
@@ -50,25 +49,24 @@ def integer_fingerprint(views: Iterable[torch.Tensor], host: Host = as_it_is) ->
     place = 0
     for view in views:
         for part in _contiguous_parts(view.detach()):
-            for words in torch.split(part.reshape(-1).view(torch.int32), _CHUNK):
-                places = torch.arange(place, place + len(words), device=words.device)
-                totals.append((words.to(torch.int64) * _odd(places)).sum())
-                place += len(words)
+            words = part.reshape(-1).view(torch.int32)
+            totals.append(_odd(place, len(words), words.device).mul_(words).sum())
+            place += len(words)
     return int(host(torch.stack(totals).sum())) % (1 << 64) if totals else 0
 
 
-def _odd(places: torch.Tensor) -> torch.Tensor:
-    """A pseudo-random odd 64-bit number for each place; arithmetic wraps."""
-    increment, first, second = (_signed(number) for number in _MULTIPLIERS)
-    mixed = (places + 1) * increment
-    mixed = (mixed ^ _shifted(mixed, 30)) * first
-    mixed = (mixed ^ _shifted(mixed, 27)) * second
-    return (mixed ^ _shifted(mixed, 31)) | 1
+def _odd(first: int, count: int, device: torch.device) -> torch.Tensor:
+    """A pseudo-random odd 64-bit number for each place from `first` on; arithmetic wraps."""
+    increment, *rest = (_signed(number) for number in _MULTIPLIERS)
+    mixed = torch.arange(first + 1, first + 1 + count, device=device).mul_(increment)
+    for bits, multiplier in zip((30, 27), rest, strict=True):
+        mixed.bitwise_xor_(_shifted(mixed, bits)).mul_(multiplier)
+    return mixed.bitwise_xor_(_shifted(mixed, 31)).bitwise_or_(1)
 
 
 def _shifted(numbers: torch.Tensor, bits: int) -> torch.Tensor:
     """Shifted right, with zeros from the left."""
-    return (numbers >> bits) & ((1 << (64 - bits)) - 1)
+    return (numbers >> bits).bitwise_and_((1 << (64 - bits)) - 1)
 
 
 def _signed(number: int) -> int:
@@ -76,8 +74,8 @@ def _signed(number: int) -> int:
 
 
 def _contiguous_parts(view: torch.Tensor) -> Iterable[torch.Tensor]:
-    """The view itself, or contiguous copies of some rows of it at a time."""
+    """A view in order, a chunk at a time: parts of it, or contiguous copies of some of its rows."""
     if view.is_contiguous():
-        return (view,)
-    rows = max(1, _COLUMN // max(1, view[0].numel()))
-    return (view[start : start + rows].contiguous() for start in range(0, view.shape[0], rows))
+        return torch.split(view.reshape(-1), CHUNK)
+    rows = max(1, CHUNK // max(1, view[0].numel()))
+    return (part.contiguous() for part in torch.split(view, rows))

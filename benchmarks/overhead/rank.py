@@ -148,7 +148,7 @@ def _plain(_store: Any, spec: TrainingSpec, _plan: Plan, seat: Seat) -> Step:
     """A loop of torch on the whole model."""
     import torch
 
-    from worker.model.model import vocabulary_loss
+    from worker.model.loss import vocabulary_loss
     from worker.model.parallel import TensorParallel
 
     torch.set_num_threads(1)
@@ -180,7 +180,7 @@ def _stock(store: Any, spec: TrainingSpec, plan: Plan, seat: Seat) -> Step:
     from torch.distributed import PrefixStore, init_process_group
 
     from worker.engine.deepspeed import warm_up
-    from worker.model.model import vocabulary_loss
+    from worker.model.loss import vocabulary_loss
     from worker.model.parallel import TensorParallel
 
     warm_up()

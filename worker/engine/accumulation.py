@@ -12,14 +12,14 @@ LossOfBatch = Callable[[torch.Tensor, tuple[torch.Tensor, torch.Tensor]], torch.
 
 
 def weighted(loss: Loss, scale: Callable[[], float]) -> LossOfBatch:
-    """The loss in fp32, weighted by what its labels count for, and scaled.
+    """The loss, which is fp32, weighted by what its labels count for, and scaled.
 
     So gradients in flight are as large as under any other plan, and overflow where they do.
     """
 
     def of_batch(logits: torch.Tensor, given: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
         labels, weight = given
-        return loss(logits.float(), labels) * (weight * scale()).float()  # nobody waits for it
+        return loss(logits, labels) * (weight * scale()).float()  # nobody waits for it
 
     return of_batch
 

@@ -57,7 +57,7 @@ from worker.data.held_out import HeldOut
 from worker.engine.accumulation import weighted
 from worker.engine.expert_place import place_experts
 from worker.engine.feed import Feed
-from worker.engine.gradient_sync import GradientSync, step_norm
+from worker.engine.gradient_sync import GradientSync, norm_of, step_norm
 from worker.engine.learning_rate import learning_rate
 from worker.engine.optimizer import recipe_of, update_
 from worker.engine.parameters import StageParameters, gradient_pieces
@@ -331,7 +331,7 @@ class DeepSpeedEngine:
         own = RankSummary(share, ready, arrival, parts_s, self._world.device.held_bytes())
         slots = torch.cat([squares, encode(own, rank, size)])
         self._world.all_reduce_(slots, "sum")
-        norm = float(slots[: self._sync.num_pieces].sum().sqrt())
+        norm = norm_of(slots[: self._sync.num_pieces])
         summary = decode(slots[self._sync.num_pieces :], size)
         loss = summary.loss
         overflows = math.isfinite(loss) and scale > 1  # a smaller scale may do

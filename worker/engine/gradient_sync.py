@@ -21,6 +21,8 @@ from worker.engine.bucket import Bucket, messages_of
 from worker.world.group import Ranks
 from worker.world.world import World, leads
 
+SQUARED_AT_ONCE = 1 << 20  # elements: 8 MiB in fp64, and large beside the launch of a kernel
+
 
 def step_norm(loss: float, norm: float) -> float:
     """The gradient norm of a step; NaN unless loss and norm are both finite.
@@ -87,12 +89,33 @@ class GradientSync:
 
         It is on the device, where nobody waits for it.
 
-        Each piece is counted once, by one owner, and the slots are added in canonical order: every
-        rank gets the same bits. A norm per pipeline would differ in its last bit, and clipping by
-        it makes replicas drift apart.
+        Each piece is counted once, by one owner, so every rank gets the same bits.
+        A norm per pipeline would differ in its last bit, and clipping by it makes replicas drift
+        apart.
         """
         gradients = self._gradients()
         squares = torch.zeros(self.num_pieces, dtype=torch.float64, device=self._device)
         for slot, piece in self._owned:
-            squares[slot] = gradients[piece].double().square().sum()
+            squares[slot] = square_of(gradients[piece])
         return squares
+
+
+def square_of(gradient: torch.Tensor) -> torch.Tensor:
+    """Sum of squares of one piece, an fp64 scalar on its device.
+
+    A large piece is squared some rows at a time, by its shape alone: its sum has one order,
+    whatever tensor it is a view of.
+    """
+    row = max(1, gradient[0].numel())
+    found = torch.zeros((), dtype=torch.float64, device=gradient.device)
+    for rows in torch.split(gradient, max(1, SQUARED_AT_ONCE // row)):
+        found.add_(rows.to(torch.float64, copy=True).square_().sum())
+    return found
+
+
+def norm_of(squares: torch.Tensor) -> float:
+    """The norm of the whole plan from the squares of all pieces, host fp64.
+
+    The sum is the exact one, rounded: its bits depend on no instruction set of a rank's processor.
+    """
+    return math.sqrt(math.fsum(squares.numpy()))

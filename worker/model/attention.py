@@ -1,14 +1,17 @@
 """Attention of some heads: causal, within a window and a document, with dropout of probabilities.
 
-Documents are computed one by one, as they would be alone: that takes time and memory by the squares
-of their lengths, not by that of the row, and no mask is kept.  Dropout needs all scores at once.
+No scores of all pairs of tokens are kept.  Documents are computed one by one, as they would be
+alone: that takes time and memory by the squares of their lengths, not by that of the row.  A window
+shorter than the row is computed for some queries at a time, against the keys that they see.
+Dropout needs all scores at once.
 
 Legend: b micro-batch, S sequence, d width of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as functional
@@ -16,12 +19,14 @@ import torch.nn.functional as functional
 from worker.model.forward_context import Documents
 
 Drop = Callable[[torch.Tensor], torch.Tensor]
+QUERIES = 256  # at a time, of a row with a window
 
 
-def visible(length: int, window: int, device: torch.device) -> torch.Tensor:
-    """Which tokens each one sees, bool [S, S]: `window` back, itself included; 0: all."""
-    seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()
-    return seen.triu(1 - window) if window else seen
+def visible(queries: int, keys: int, window: int, device: torch.device) -> torch.Tensor:
+    """Which keys the last tokens see, bool [queries, keys]: `window` back, itself too; 0: all."""
+    places = torch.arange(keys, device=device)
+    back = places[keys - queries :, None] - places
+    return (back >= 0) & (back < window) if window else back >= 0
 
 
 def attend(
@@ -47,19 +52,126 @@ def attend(
     """
     if documents is not None and len(documents.lengths) == len(q):
         documents = None  # each row is one
-    if drop is None and documents is not None:
+    if drop is not None:
+        return _dropped(q, k, v, scale, window, documents, drop)
+    if documents is not None:
         return _apart(q, k, v, scale, window, documents.lengths)
     length = q.shape[-2]
-    shared = q.shape[1] != k.shape[1]
-    if drop is None:
-        mask = visible(length, window, q.device) if 0 < window < length else None
-        return functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=shared
+    if not 0 < window < length:
+        return _fused(q, k, v, scale, None)
+    if length <= QUERIES:
+        return _fused(q, k, v, scale, visible(length, length, window, q.device))
+    found = _Windowed.apply(q, k, v, scale, window)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+def _fused(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Torch's own attention, causal unless there is a mask.
+
+    On a GPU its kernels for shared keys take neither masks nor fp32.
+    """
+    if not q.is_cpu and (mask is not None or q.dtype == torch.float32):
+        return in_turn(q, k, v, scale, mask)
+    return functional.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=mask is None,
+        scale=scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+    )
+
+
+def in_turn(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Likewise, of the query heads that share keys one at a time, so that no key is copied.
+
+    Torch would take its plain kernel, which copies keys for each query head and keeps all scores.
+    """
+    apart = q.view(len(q), k.shape[1], -1, *q.shape[2:])  # heads of keys, and who shares each
+    found = [
+        functional.scaled_dot_product_attention(
+            one, k, v, attn_mask=mask, is_causal=mask is None, scale=scale
         )
-    if shared:
-        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+        for one in apart.unbind(2)  # whose gradients are stacked once
+    ]
+    return found[0] if len(found) == 1 else torch.stack(found, 2).flatten(1, 2)
+
+
+class _Windowed(torch.autograd.Function):
+    """Some queries at a time against the keys in their windows; keeps nothing but its inputs."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, window: int
+    ) -> torch.Tensor:
+        ctx.save_for_backward(q, k, v)
+        ctx.scale, ctx.window = scale, window
+        found = torch.empty_like(q)
+        for rows, seen, mask in _bands(q.shape[2], window, q.device):
+            found[:, :, rows] = _fused(q[:, :, rows], k[:, :, seen], v[:, :, seen], scale, mask)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """Computes each band again; in fp32 its keys' gradients add up over the bands."""
+        q, k, v = ctx.saved_tensors
+        of_q = torch.empty_like(q)
+        of_k, of_v = (torch.zeros_like(t, dtype=torch.float32) for t in (k, v))
+        for rows, seen, mask in _bands(q.shape[2], ctx.window, q.device):
+            band = tuple(
+                t.detach().requires_grad_() for t in (q[:, :, rows], k[:, :, seen], v[:, :, seen])
+            )
+            of_rows, *of_seen = _gradients(band, grad[:, :, rows], ctx.scale, mask)
+            of_q[:, :, rows] = of_rows
+            for total, part in zip((of_k, of_v), of_seen, strict=True):
+                total[:, :, seen].add_(part)
+        return of_q, of_k.to(k.dtype), of_v.to(v.dtype), None, None
+
+
+def _gradients(
+    band: tuple[torch.Tensor, ...], grad: torch.Tensor, scale: float, mask: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Of the queries, keys and values of a band."""
+    q, k, v = band
+    with torch.enable_grad():
+        found = _fused(q, k, v, scale, mask)
+    return torch.autograd.grad(found, band, grad)
+
+
+def _bands(
+    length: int, window: int, device: torch.device
+) -> Iterator[tuple[slice, slice, torch.Tensor]]:
+    """(queries, the keys that any of them sees, which of them sees which), in order."""
+    whole = visible(QUERIES, QUERIES + window - 1, window, device)
+    for first in range(0, length, QUERIES):
+        stop, seen = min(first + QUERIES, length), max(0, first + 1 - window)
+        keys = slice(window - 1 - (first - seen), window - 1 + (stop - first))
+        yield slice(first, stop), slice(seen, stop), whole[: stop - first, keys]
+
+
+def _dropped(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scale: float,
+    window: int,
+    documents: Documents | None,
+    drop: Drop,
+) -> torch.Tensor:
+    """By all scores, whose dropout is a function of their place."""
+    length, shares = q.shape[-2], q.shape[1] // k.shape[1]
+    if shares > 1:
+        k, v = (
+            t.repeat_interleave(shares, dim=1, output_size=q.shape[1]) for t in (k, v)
+        )  # else the host waits for the size
     scores = q.float() @ k.transpose(-1, -2).float() * scale
-    seen = visible(length, window, q.device)
+    seen = visible(length, length, window, q.device)
     if documents is not None:
         seen = seen & _same_document(documents.positions)
     scores = scores.masked_fill(~seen, float("-inf"))

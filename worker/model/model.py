@@ -30,7 +30,6 @@ from worker.model.forward_context import CurrentContext
 from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
 from worker.model.rotary import rotate
-from worker.training_settings import IGNORED
 
 # A rank's shard of a tensor: its numbers, or the parameter that another layer has too.
 ShardSource = Callable[[Tensor], torch.Tensor]
@@ -253,37 +252,9 @@ class Head(Layer):
         tokens = self.model.vocab - self.tp.slot * rows  # of the rows from this rank's first on
         if tokens >= rows:
             return logits
-        padding = torch.arange(rows, device=x.device) >= tokens
-        return logits.masked_fill(padding, float("-inf"))
-
-
-def vocabulary_loss(tp: TensorParallel) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Mean cross entropy over vocabulary-parallel logits, of the labels that are not IGNORED.
-
-    A maximum, a sum of exponentials and the target's logit.  0 where no label is left.
-    """
-
-    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        learnt = labels != IGNORED
-        count = learnt.sum().clamp(min=1)
-        if tp.size == 1:
-            flat, targets = logits.flatten(0, 1), labels.flatten()
-            return (
-                functional.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum")
-                / count
-            )
-        top = logits.detach().amax(-1)
-        tp.all_reduce_(top, "max")
-        logits = logits - top.unsqueeze(-1)
-        local = labels - tp.slot * logits.shape[-1]
-        inside = (local >= 0) & (local < logits.shape[-1])
-        found = logits.gather(-1, local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)).squeeze(-1)
-        picked = torch.where(inside, found, 0.0)  # what is not inside may be minus infinity
-        total, target = tp.reduce(torch.stack([logits.exp().sum(-1), picked]))
-        mean: torch.Tensor = ((total.log() - target) * learnt).sum() / count
-        return mean
-
-    return loss
+        # In place, and unseen by autograd: the loss gives these columns a gradient of zero.
+        logits.detach()[..., max(0, tokens) :] = float("-inf")
+        return logits
 
 
 _BLOCKS: tuple[Kind, ...] = ("block", "moe_block")

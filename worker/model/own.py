@@ -18,7 +18,8 @@ import torch
 from planner.errors import InvalidWorkload
 from planner.model.own import OwnTensor, OwnTensors
 from planner.model.shape import Kind, ModelShape
-from worker.model.model import Layer, layer_class, vocabulary_loss
+from worker.model.loss import vocabulary_loss
+from worker.model.model import Layer, layer_class
 from worker.model.parallel import TensorParallel
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -36,8 +37,8 @@ class OwnModel(NamedTuple):
         tensors: of each kind, {name: (shape of the whole tensor, dimension that TP cuts or None)}.
             One-dimensional tensors begin as ones, those named `..._bias` as zeros, all others at
             random.
-        loss: of a TP group: what the head gives, and labels [b, S], IGNORED where there is nothing
-            to learn -> the mean over all others of the micro-batch.
+        loss: of a TP group: what the head gives, in fp32, and labels [b, S], IGNORED where there
+            is nothing to learn -> the mean over all others of the micro-batch.
     """
 
     shape: ModelShape
@@ -114,4 +115,5 @@ def loss_of(model: ModelShape, tp: TensorParallel) -> Loss:
     """The loss of a model, ours or the user's."""
     if model.own is None:
         return vocabulary_loss(tp)
-    return own_model(model.own.entry_point).loss(tp)
+    own = own_model(model.own.entry_point).loss(tp)
+    return lambda given, labels: own(given.float(), labels)

@@ -82,7 +82,7 @@ def measure_layer(
         x = tokens if kind == "embedding" else hidden.detach().requires_grad_()
         out: torch.Tensor = layer(x)
         if kind == "head":
-            out = loss(out.float(), tokens)
+            out = loss(out, tokens)
         return out
 
     forward_s = bench.seconds(forward)

@@ -7,7 +7,9 @@ import time
 import pytest
 import torch
 
+from migration import fingerprint as module
 from migration.fingerprint import fingerprint, integer_fingerprint
+from tests.peak_memory import peak_bytes
 
 PARTS = tuple(
     torch.randn(16, 6, generator=torch.Generator().manual_seed(part)) for part in range(3)
@@ -62,6 +64,25 @@ def test_all_numbers_are_different_of_many_places(law):
     """One element set, each in its turn: as many numbers as places."""
     zeros = torch.zeros(500)
     assert len({law([zeros.index_fill(0, torch.tensor([k]), 1.0)]) for k in range(500)}) == 500
+
+
+@laws
+@pytest.mark.parametrize("chunk", [4, 6, 60])
+def test_how_much_is_read_at_a_time_changes_no_bit(law, chunk, monkeypatch):
+    views = [PARTS[0], PARTS[1][:, 2:], PARTS[2].view(-1)]
+    whole = law(views)
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    assert law(views) == whole
+
+
+@laws
+@pytest.mark.parametrize("columns", [256, 255])  # the second one is a strided view
+def test_it_takes_memory_of_a_chunk(law, columns, monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 1 << 10)
+    part = torch.ones(1 << 8, 1 << 8)[:, :columns]
+    sums_bytes = 16 * part.numel() // module.CHUNK + 64
+    copies_bytes = 2 * 4 * module.CHUNK if columns == 255 else 0  # one is made, one is left
+    assert peak_bytes(lambda: law([part])) <= (8 + 8) * module.CHUNK + copies_bytes + sums_bytes
 
 
 def test_a_core_takes_3_gigabytes_a_second():

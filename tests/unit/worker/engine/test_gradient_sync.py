@@ -14,11 +14,12 @@ from planner.plans.pieces import holders
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
 from tests.builders import seat_pieces
+from tests.peak_memory import peak_bytes
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.engine import gradient_sync
-from worker.engine.gradient_sync import GradientSync, step_norm
+from worker.engine.gradient_sync import GradientSync, norm_of, step_norm
 from worker.state.held_state import all_pieces
 from worker.world.world import World, rank_sets
 
@@ -67,6 +68,44 @@ def test_pipelines_share_the_work_of_the_norm():
         for seat in RankMap.of(trained).seats
     ]
     assert max(owned) - min(owned) <= 1
+
+
+@pytest.mark.parametrize("at_once", [1, 40, 10**6])
+def test_a_piece_has_the_same_square_whatever_tensor_it_is_a_view_of(at_once, monkeypatch):
+    """Columns of a wide tensor, as under another TP degree, against a tensor of their own."""
+    monkeypatch.setattr(gradient_sync, "SQUARED_AT_ONCE", at_once)
+    trained = plan("1x2")
+    (seat,) = RankMap.of(trained).seats
+    own = gradients_of(seat, trained)
+    wide = {piece: torch.zeros(*g.shape[:-1], 2 * g.shape[-1]) for piece, g in own.items()}
+    views = {piece: wide[piece][..., : g.shape[-1]].copy_(g) for piece, g in own.items()}
+    assert any(not view.is_contiguous() for view in views.values())
+    squares = [sync_of(trained, seat, one).squares() for one in (own, views)]
+    assert torch.equal(*squares)
+    expected = [g.double().square().sum().item() for g in own.values()]
+    assert squares[0].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_squares_take_memory_of_some_rows(monkeypatch):
+    monkeypatch.setattr(gradient_sync, "SQUARED_AT_ONCE", 64)
+    trained = plan("1x2")
+    (seat,) = RankMap.of(trained).seats
+    sync = sync_of(trained, seat, gradients_of(seat, trained))
+    table_bytes = 8 * sync.num_pieces
+    assert peak_bytes(sync.squares) <= table_bytes + 8 * 64 + 64
+
+
+@given(st.lists(st.floats(0, 1e30), min_size=1, max_size=20), st.randoms())
+def test_the_norm_has_the_same_bits_in_whatever_order_it_is_summed(squares, random):
+    shuffled = list(squares)
+    random.shuffle(shuffled)
+    first, second = (norm_of(torch.tensor(of, dtype=torch.float64)) for of in (squares, shuffled))
+    assert first == second == pytest.approx(math.sqrt(sum(squares)), rel=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_a_square_without_end_gives_a_norm_that_is_not_finite(wrong):
+    assert not math.isfinite(norm_of(torch.tensor([1.0, wrong], dtype=torch.float64)))
 
 
 def test_one_rank_alone_keeps_its_gradient():

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.tensors import Tensor
+from tests.peak_memory import peak_bytes
 from worker.contract import TrainingSpec
 from worker.engine import optimizer
 from worker.engine.optimizer import Recipe, recipe_of, update_
@@ -114,10 +115,20 @@ def test_columns_that_are_not_contiguous_have_the_same_bits():
 def test_it_works_in_chunks_and_the_bits_do_not_show_it(elements, monkeypatch):
     whole, chunked = fresh(), fresh()
     update_all(whole, gradients_of(0), 1e-3, 0)
-    monkeypatch.setattr(optimizer, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(optimizer, "HOST_CHUNK", elements)
     update_all(chunked, gradients_of(0), 1e-3, 0)
     for one, other in zip(whole, chunked, strict=True):
         assert all(map(torch.equal, one, other))
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_it_takes_memory_of_one_chunk(clipped, monkeypatch):
+    monkeypatch.setattr(optimizer, "HOST_CHUNK", 256)
+    (parts, gradient), norm = (fresh()[1], gradients_of(0)[1]), 40.0 if clipped else 1.0
+    assert parts[0].numel() > 2 * 256
+    scalars_bytes = 64  # of torch, for constants
+    most = 4 * 256 + scalars_bytes
+    assert peak_bytes(lambda: update_(parts, gradient, norm, 1e-3, 0, RECIPE)) <= most
 
 
 def test_it_counts_updates_and_not_steps():

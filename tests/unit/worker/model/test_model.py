@@ -30,7 +30,7 @@ from tests.unit.worker.model.computing import (
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.model.forward_context import Documents
-from worker.model.model import vocabulary_loss
+from worker.model.loss import vocabulary_loss
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.world.world import World, rank_sets
