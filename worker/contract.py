@@ -274,13 +274,16 @@ class RankReport(Frozen):
 
 
 class RankExit(Frozen):
-    """A rank process that ended."""
+    """A rank process that ended; what it had said last tells why, and what it held."""
 
     slot: int
     pid: int
     code: int = Field(description="exit status, or minus the signal")
     at_s: float
     error: str | None = None
+    error_kind: ErrorKind | None = Field(default=None, description="of `error`")
+    epoch: int | None = Field(default=None, description="whose layout it held")
+    step: int = Field(default=0, description="completed steps of its state")
 
 
 class Report(Frozen):

@@ -21,7 +21,7 @@ from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
-from worker.contract import ErrorKind, RankReport
+from worker.contract import ErrorKind, RankExit, RankReport
 
 PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for so long
 GPU_PAUSE_S = 600.0  # a GPU that failed is left out for so long; twice as long each further time
@@ -54,7 +54,10 @@ class LeftOut:
 
 
 def causes_of(situation: Situation) -> tuple[Failure, ...]:
-    """Errors with which ranks of the live epoch halted; that a peer was lost is none."""
+    """Errors with which ranks of the live epoch halted; that a peer was lost is none.
+
+    A rank whose device failed has ended since, so of those that ended the device's errors count.
+    """
     ranked = situation.live.ranked if situation.live else ()
     node_of = {(m.pod, m.slot): (m.node, m.gpu) for m in ranked}
     rows = [
@@ -62,7 +65,14 @@ def causes_of(situation: Situation) -> tuple[Failure, ...]:
         for holder in situation.holders
         if holder.rank.phase == "halted" and (holder.pod, holder.rank.slot) in node_of
     ]
-    told = [(place, rank) for place, rank in rows if _is(rank, _OF_AN_EPOCH)]
+    told: list[tuple[tuple[str, int], RankReport | RankExit]] = [
+        (place, rank) for place, rank in rows if _is(rank, _OF_AN_EPOCH)
+    ]
+    told += [
+        (node_of[pod, gone.slot], gone)
+        for pod, gone in situation.ended
+        if (pod, gone.slot) in node_of and gone.error_kind == "device"
+    ]
     return _merged((place, rank, rank.epoch or 0) for place, rank in told)
 
 
@@ -204,7 +214,9 @@ def _is_over(record: EpochRecord, now: float) -> bool:
     return retry_left_s(record, now) <= 0
 
 
-def _merged(rows: Iterable[tuple[tuple[str, int], RankReport, int]]) -> tuple[Failure, ...]:
+def _merged(
+    rows: Iterable[tuple[tuple[str, int], RankReport | RankExit, int]],
+) -> tuple[Failure, ...]:
     """One failure for all ranks that say the same."""
     found: dict[tuple[ErrorKind, str, int, int], list[tuple[str, int]]] = {}
     for place, rank, epoch in rows:

@@ -23,7 +23,7 @@ from heddle_operator.state.reachability import (
 from heddle_operator.state.reasons import LossReason
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import MemberView, Observed
-from worker.contract import Member, RankReport
+from worker.contract import Member, RankExit, RankReport
 
 ALIVE = ("training", "switching", "saving", "suspending", "suspended", "done")
 
@@ -68,6 +68,7 @@ class Situation:
         ever_live: some epoch is on record as live.
         outdated: ranks that halted with the state of a past epoch, which the others have left: they
             were cut off, and come back too late.  So are those of an epoch that was left behind.
+        ended: (pod, rank process) that held the live epoch until it ended with an error.
         left: the epoch that the job left behind for a checkpoint; None once a later one is live.
     """
 
@@ -78,6 +79,7 @@ class Situation:
     doubtful: tuple[str, ...]
     ever_live: bool
     outdated: tuple[Holder, ...] = ()
+    ended: tuple[tuple[str, RankExit], ...] = ()
     left: EpochRecord | None = None
 
     @property
@@ -147,6 +149,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         ),
         ever_live=bool(lived),
         outdated=tuple(outdated),
+        ended=_ended(observed, live),
         left=left if live is None else None,
     )
 
@@ -156,6 +159,19 @@ def has_switch_begun(observed: Observed, epoch: int) -> bool:
     return any(
         view.report is not None and view.report.epoch == epoch and view.report.phase == "switch"
         for view in observed.agents.values()
+    )
+
+
+def _ended(observed: Observed, live: EpochRecord | None) -> tuple[tuple[str, RankExit], ...]:
+    """Ranks that held the live epoch until they ended with an error."""
+    if live is None:
+        return ()
+    return tuple(
+        (pod.name, gone)
+        for pod in observed.pods
+        if (report := report_of(observed, pod.name)) is not None
+        for gone in report.exits
+        if gone.epoch == live.epoch and gone.error
     )
 
 

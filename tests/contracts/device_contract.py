@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
+from tests.simulated_device.silent_device import SilentDevice
 from worker.device.broken import Broken
+from worker.device.device import silence_of
+from worker.error_kinds import describe_error
+from worker.errors import DeviceSilent
 
 
 def kept(device) -> list[str]:
@@ -46,7 +52,22 @@ def _the_rest(device) -> dict[str, bool]:
         found[CLAUSES[7]] = str(error) == "rank 1 is gone"
     with device.beside():
         found[CLAUSES[8]] = float(device.host(there.sum())) == 6.0
+    found[CLAUSES[9]] = silence_of(device) is None
     return found
+
+
+def silence(device) -> list[object]:
+    """What is told of a device that stops to answer while its number is awaited."""
+    silent, broken = SilentDevice(device, break_s=0.05), Broken()
+    there = silent.put(torch.ones(3))
+    found: list[object] = [silent.host(there, broken).tolist(), silence_of(silent)]
+    silent.fall_silent()
+    threading.Timer(0.05, broken.set, ("rank 1 is gone",)).start()
+    try:
+        silent.host(there, broken)
+    except DeviceSilent as error:
+        found.append(describe_error(error)[0])
+    return [*found, type(silence_of(silent)).__name__]
 
 
 CLAUSES = [
@@ -59,6 +80,7 @@ CLAUSES = [
     "memory is counted",
     "a broken world gives no number, and says why",
     "a thread that prepares computes",
+    "what it was given comes to an end",
 ]
 
 
@@ -66,11 +88,12 @@ def simulated(rank, store):
     """The clauses that the simulated device keeps."""
     from tests.simulated_device.device import SimulatedDevice
 
-    return kept(SimulatedDevice())
+    device = SimulatedDevice()
+    return {"kept": kept(device), "silent": silence(device)}
 
 
 def cpu(rank, store):
     """Those that the processor keeps."""
     from worker.device.device import CPU
 
-    return kept(CPU)
+    return {"kept": kept(CPU), "silent": silence(CPU)}

@@ -9,6 +9,7 @@ leaves that rank no memory for a change, and then holds the time as well; one na
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import socket
@@ -18,6 +19,10 @@ from typing import Any
 
 import torch
 
+from migration.gloo_transport import GlooTransport
+from migration.transport import Transport
+from tests.simulated_device.silent_device import SilentDevice
+from worker.control.store_client import PATIENCE_S
 from worker.engine.deepspeed import DeepSpeedEngine
 from worker.engine.seam import Engine, StageBuild, StepResult
 from worker.rank import process
@@ -27,6 +32,7 @@ from worker.world.pace import EmulatedPace
 STEP = 3
 MANY_EPOCHS = 1000
 ROOM_BYTES = 16 << 20
+BREAK_S = 0.2  # for a device to answer after the break
 
 
 def run_out_of_memory() -> None:
@@ -60,7 +66,15 @@ def slow_down(pace: EmulatedPace, factor: float) -> None:
 
 
 class Erring(process.GlooServices):
-    """Spoils a step of an engine, or its making, or leaves no room for it."""
+    """Spoils a step of an engine, or its making, or its device, or leaves no room for it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.device = SilentDevice(self.device, BREAK_S)  # type: ignore[assignment]
+
+    def form_transport(self, store: Any, prefix: str, rank: int, size: int) -> Transport:
+        waiting = functools.partial(self.activity.wait, may_be_left=True)
+        return GlooTransport.form(store, prefix, rank, size, PATIENCE_S, waiting)
 
     def free_bytes(self, move: Move) -> int:
         folder, here = Path(os.environ["HEDDLE_TEST_ERRORS"]), move.member
@@ -90,6 +104,9 @@ class Erring(process.GlooServices):
                 return train_step(ready_epoch)
             if (name := order.read_text()) == "ready":  # for a change that nobody has prepared
                 return train_step(MANY_EPOCHS)
+            if name == "fall_silent":
+                self.device.fall_silent()
+                return train_step(ready_epoch)
             globals()[name]()
             raise AssertionError(f"{name} came back")
 

@@ -18,7 +18,7 @@ import pytest
 
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
-from worker.contract import RankExit, RankReport, Resume, TrainingSpec
+from worker.contract import Halt, RankExit, RankReport, Resume, TrainingSpec
 from worker.data.dataset import Dataset
 from worker.training_settings import Corpus, DataSpec
 
@@ -256,9 +256,25 @@ def test_a_rank_that_runs_in_a_circle_is_killed_after_its_stacks_are_logged(
     assert "in _keep" in jobs.log(), "the thread of the mailbox is there too"
 
 
+def test_a_rank_whose_device_is_silent_ends_once_its_world_is_broken_and_is_replaced(
+    jobs: Jobs, spec: TrainingSpec
+) -> None:
+    first, last = jobs.start(spec, "fall_silent")
+    (silent,) = jobs.wait((last,), lambda rank: rank.step == 3)
+    halt = Halt(epoch=jobs.epochs, reason="the epoch made no progress")
+    pod = jobs.pods.pods["a"]
+    assert pod.request("PUT", "/v1/halt", halt.model_dump_json().encode())[0] == 200
+    (survivor,) = jobs.wait((first,), halted)
+    assert (survivor.error_kind, survivor.step) == ("lost peer", 3)
+    (gone,) = jobs.exits(last)
+    assert (gone.pid, gone.code, gone.error_kind) == (silent.pid, 1, "device")
+    assert (gone.epoch, gone.step) == (jobs.epochs, 3)
+    jobs.wait((last,), lambda rank: rank.pid != gone.pid and rank.phase == "starting")
+
+
 def test_a_rank_that_waits_for_its_peers_is_not_taken_for_one(
     jobs: Jobs, spec: TrainingSpec
 ) -> None:
     """All of the above left no rank that was killed without a reason."""
-    assert {gone.code for gone in jobs.pods.pods["a"].report().exits} == {-signal.SIGKILL}
-    assert len(jobs.pods.pods["a"].report().exits) == 2
+    exits = jobs.pods.pods["a"].report().exits
+    assert sorted(gone.code for gone in exits) == [-signal.SIGKILL, -signal.SIGKILL, 1]

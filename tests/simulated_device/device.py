@@ -26,6 +26,9 @@ class SimulatedDevice:
             broken.check()  # afterwards: it may have broken while this thread waited
         return found
 
+    def settle(self):
+        """Each operation has ended when it returns."""
+
     def put(self, tensor):
         return pinned(tuple(tensor.shape), tensor.dtype).copy_(tensor).to(SIM)
 

@@ -240,15 +240,7 @@ class Agent:
             if not self.stopping.is_set():
                 self._fork_store()
         else:
-            self._exits.append(
-                RankExit(
-                    slot=process.slot,
-                    pid=process.pid,
-                    code=code,
-                    at_s=time.monotonic(),
-                    error=process.error or (process.report.error if process.report else None),
-                )
-            )
+            self._exits.append(process.exited(code, time.monotonic()))
             self._fork_missing_ranks()
             self._end_if_finished()
         self.changed()

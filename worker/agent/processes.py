@@ -19,7 +19,7 @@ from worker.agent.compute_times import ComputeTimes
 from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.heartbeat import Heartbeat
-from worker.contract import RankReport
+from worker.contract import RankExit, RankReport
 from worker.control.messages import (
     FROM_FORK_SERVER,
     FROM_PROCESS,
@@ -76,6 +76,21 @@ class Process:
                 "waiting": heartbeat.waiting,
                 "compute_s": self.computing.median_s(self.report.epoch),
             }
+        )
+
+    def exited(self, code: int, at_s: float) -> RankExit:
+        """The end of a rank, with its exit status or minus the signal."""
+        assert self.slot is not None
+        report = self.report
+        return RankExit(
+            slot=self.slot,
+            pid=self.pid,
+            code=code,
+            at_s=at_s,
+            error=self.error or (report.error if report else None),
+            error_kind=report.error_kind if report else None,
+            epoch=report.epoch if report else None,
+            step=report.step if report else 0,
         )
 
     def signal(self, number: signal.Signals) -> None:

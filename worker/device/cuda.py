@@ -14,12 +14,11 @@ from contextlib import contextmanager
 import torch
 
 from worker.device.broken import Broken
-from worker.device.device import Parts
+from worker.device.device import BREAK_S, Parts
 from worker.device.gpus import check_type
 from worker.errors import DeviceSilent
 
 LOOK_S = 20e-6  # between two looks at an event; a copy to the host takes about as long
-BREAK_S = 5.0  # for the device to end what it waits for once its world is broken
 
 
 class CudaDevice:
@@ -45,18 +44,15 @@ class CudaDevice:
         """
         found = self.staging(tuple(tensor.shape), tensor.dtype)
         found.copy_(tensor.detach(), non_blocking=True)
-        reached = torch.cuda.Event()  # type: ignore[no-untyped-call] # torch's
-        reached.record()
-        broken_s: float | None = None
-        while not reached.query():  # type: ignore[no-untyped-call] # torch's
-            if broken is not None and broken.is_set:
-                broken_s = broken_s or time.monotonic()
-                if time.monotonic() - broken_s > BREAK_S:
-                    raise DeviceSilent(BREAK_S)
-            time.sleep(LOOK_S)
+        _await(self.mark(), lambda: broken is not None and broken.is_set)
         if broken is not None:
             broken.check()
         return found
+
+    def settle(self) -> None:
+        """See `Device`; both streams are asked, in turns."""
+        for stream in (torch.cuda.default_stream(self.torch_device), self._side):
+            _await(stream.record_event(), lambda: True)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Through pinned memory, which torch frees once the copy is done."""
@@ -110,6 +106,21 @@ class CudaDevice:
     def held_bytes(self) -> int:
         """The most that torch has reserved, and CUDA's context."""
         return self._context_bytes + torch.cuda.max_memory_reserved(self.torch_device)
+
+
+def _await(reached: torch.cuda.Event, is_late: Callable[[], bool]) -> None:
+    """Return once the device has passed an event.
+
+    Raises:
+        DeviceSilent: it has not, `BREAK_S` after `is_late` said so.
+    """
+    since_s: float | None = None
+    while not reached.query():  # type: ignore[no-untyped-call] # torch's
+        if is_late():
+            since_s = since_s or time.monotonic()
+            if time.monotonic() - since_s > BREAK_S:
+                raise DeviceSilent(BREAK_S)
+        time.sleep(LOOK_S)
 
 
 def is_initialised() -> bool:

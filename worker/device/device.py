@@ -17,8 +17,10 @@ import torch
 
 from worker.control.host_memory import free_bytes
 from worker.device.broken import Broken
+from worker.errors import DeviceSilent
 
 Parts = tuple[torch.Tensor, ...]
+BREAK_S = 5.0  # for a device to end what it waits for once its world is broken
 
 
 class Device(Protocol):
@@ -49,6 +51,14 @@ class Device(Protocol):
 
         Raises:
             ConnectionError: the world is broken, so the numbers may be garbage.
+            DeviceSilent: the world is broken, and the device does not come to an end.
+        """
+
+    def settle(self) -> None:
+        """Wait until all work that it was given is done; asked once a world has broken.
+
+        Raises:
+            DeviceSilent: it does not come to an end, so this process is to.
         """
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -100,6 +110,9 @@ class CpuDevice:
             broken.check()
         return tensor
 
+    def settle(self) -> None:
+        """Its work is done."""
+
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor itself."""
         return tensor
@@ -142,3 +155,12 @@ class CpuDevice:
 
 
 CPU = CpuDevice()
+
+
+def silence_of(device: Device) -> DeviceSilent | None:
+    """Why a device whose world has broken cannot be used any more; None: it can."""
+    try:
+        device.settle()
+    except DeviceSilent as silent:
+        return silent
+    return None

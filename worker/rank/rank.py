@@ -19,6 +19,7 @@ from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.connections import cut
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
+from worker.device.device import silence_of
 from worker.engine.seam import SUSPEND, Engine
 from worker.error_kinds import Trouble, has_lost_its_device
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
@@ -254,6 +255,11 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
+        if self._world is not None:
+            self._world.break_()
+            self._world.leave()
+            self._world = None
+        error = silence_of(self._services.device) or error  # nothing else holds it up any more
         self._state.explain(error, self._spec, self._services.device)
         self._trouble = Trouble.of(error)
         if self._told_to_halt is not None and self._trouble.kind == "lost peer":
@@ -263,18 +269,11 @@ class Rank:
             LOG.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
         LOG.warning("halted at step %d: %s", self._state.progress.step, self._trouble.sentence)
         traceback.clear_frames(error.__traceback__)  # a frame would keep a group, and connections
-        self._leave_world()
         self._change.forget()
         self._halted_s = self._halted_s or time.monotonic()
         self._become("halted")
         if has_lost_its_device(error):  # and the state with it; the agent has heard why
             raise SystemExit(1)
-
-    def _leave_world(self) -> None:
-        if self._world is not None:
-            self._world.break_()
-            self._world.leave()
-            self._world = None
 
     def _call(self, work: Callable[[], T], epoch: int | None = None) -> T:
         """Do what may wait for peers, until it is done or was told to halt, or to abort `epoch`."""

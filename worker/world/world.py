@@ -130,7 +130,7 @@ class World:
         Raises:
             ConnectionError: the world is broken, so the numbers may be garbage.
         """
-        if tensor.is_cpu:
+        if tensor.is_cpu or self.size == 1:  # what then does not come is no peer's fault
             return self.device.host(tensor, self.broken)
         with self._activity.wait():  # for the peers whose sums the device awaits
             return self.device.host(tensor, self.broken)

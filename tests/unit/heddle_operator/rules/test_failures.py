@@ -106,6 +106,32 @@ def test_errors_of_halted_ranks_are_the_cause_of_the_next_epoch():
     assert cluster.records.all[-1].cause == (replace(BROKEN, step=step),)
 
 
+def ended(cluster, node, failure):
+    """Its rank says why, and is gone before the operator looks."""
+    halted(cluster, node, failure)
+    cluster.kill_rank(f"tiny-{node}-0", 0, 1)
+
+
+def test_a_rank_that_ended_by_its_device_leaves_its_gpu_out():
+    operator, cluster = running("a", "b")
+    step = cluster.agents["tiny-b-0"].ranks[0].step
+    ended(cluster, "b", BROKEN)
+    assert causes_of(read(cluster)) == (replace(BROKEN, step=step),)
+    operator.settle()
+    assert cluster.records.all[-1].cause == (replace(BROKEN, step=step),)
+    assert cluster.records.all[-1].plan.nodes == ("a",)
+    assert causes_of(read(cluster)) == ()  # it is on record, and another epoch is live
+
+
+@pytest.mark.parametrize("kind", ["lost peer", "other"])
+def test_one_that_ended_by_anything_else_does_not(kind):
+    operator, cluster = running("a", "b")
+    ended(cluster, "b", replace(BROKEN, kind=kind))
+    assert causes_of(read(cluster)) == ()
+    operator.settle()
+    assert cluster.records.all[-1].plan.nodes == ("a", "b")
+
+
 def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
     operator, cluster = running("a", "b")
     halted(cluster, "b", BROKEN)
