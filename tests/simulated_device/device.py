@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 
 from tests.simulated_device.rules import RULES
@@ -46,9 +44,6 @@ class SimulatedDevice:
 
     def staging(self, shape, dtype):
         return pinned(shape, dtype)
-
-    def beside(self):
-        return nullcontext()
 
     def mark(self):
         return CPU.mark()

@@ -9,10 +9,12 @@ import json
 import os
 import subprocess
 import sys
-import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+from tests.unit.worker.forks import ended, forked
 
 ROOT = Path(__file__).parents[2]
 RANKS = 2
@@ -53,41 +55,24 @@ def main(folder: Path, data: str, stories: Sequence[str]) -> None:
         family, _, way = name.partition(":")
         own = folder / f"{family}-{way}"
         own.mkdir()
-        children = [_fork(family, way, rank, own, data) for rank in range(RANKS)]
-        told = [[json.loads(line) for line in os.fdopen(out)] for _, out in children]
-        for pid, _ in children:
-            os.waitpid(pid, 0)
+        children = [forked(partial(_live, family, way, rank, own, data)) for rank in range(RANKS)]
+        told = [[json.loads(line) for line in said.splitlines()] for said in ended(children)]
         if any(not rows or rows[-1][0] != "end" for rows in told):
             sys.exit(f"a rank of {name} failed")
         found[name] = told
     os.write(answer, json.dumps(found).encode())
 
 
-def _fork(family: str, way: Any, rank: int, folder: Path, data: str) -> tuple[int, int]:
-    out, into = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            from torch.distributed import FileStore
+def _live(family: str, way: Any, rank: int, folder: Path, data: str, lines: TextIO) -> None:
+    from torch.distributed import FileStore
 
-            from tests.simulated_device.story import play
+    from tests.simulated_device.story import play
 
-            lines = os.fdopen(into, "w")
+    def say(what: str, said: Any) -> None:
+        lines.write(json.dumps([what, said]) + "\n")
+        lines.flush()  # it may be killed
 
-            def say(what: str, said: Any) -> None:
-                lines.write(json.dumps([what, said]) + "\n")
-                lines.flush()
-
-            play(family, way, rank, FileStore(str(folder / "store"), RANKS), say, data, folder)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(into)
-    return pid, out
+    play(family, way, rank, FileStore(str(folder / "store"), RANKS), say, data, folder)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import hashlib
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +35,7 @@ from tests.simulated_device.tensors import SIM
 from tests.unit.worker.changes import plan
 from worker.checkpoint.load import Newest, newest
 from worker.checkpoint.manifest import digest_of
+from worker.checkpoint.saver import Saver
 from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.contract import Directive, Member, Restore, Resume, TrainingSpec
 from worker.engine.deepspeed import begin
@@ -145,6 +145,7 @@ class Actor:
         self.services = StoryServices(way)
         self.services.store = store
         self.state, self.saves = RankState(), Saves()
+        self.savers: list[Saver] = []
         self.world: Any = None
         self.after: Preparation | None = None
 
@@ -154,9 +155,7 @@ class Actor:
         return Preparation(self.model, directive, "a", self.rank, held, self.services, still)
 
     def take(self, preparation: Preparation) -> Prepared:
-        until_s = time.monotonic() + LIMIT_S
-        while preparation.running and time.monotonic() < until_s:
-            time.sleep(0.005)
+        assert preparation.wait(LIMIT_S), "the preparation does not end"
         if preparation.error is not None:
             raise preparation.error
         found = preparation.take()
@@ -182,6 +181,7 @@ class Actor:
         self.say("digest", one.verify_after(successor.world))
         prepared.transport.close()
         self.saves.begin(prepared.move, successor.saver)
+        self.savers += [successor.saver] if successor.saver is not None else []
         return successor
 
     def train(self, spec: TrainingSpec, *, is_alone: bool = True) -> None:
@@ -210,11 +210,10 @@ class Actor:
         self.say("bits", hasher.hexdigest())
 
     def finish_saves(self) -> None:
-        until_s = time.monotonic() + LIMIT_S
-        while self.saves.is_running and time.monotonic() < until_s:
-            for record in self.saves.take_records():
-                self.say("save", (record.step, record.outcome, record.error))
-            time.sleep(0.01)
+        for saver in self.savers:
+            assert saver.wait(LIMIT_S), "a save does not end"
+        for record in self.saves.take_records():
+            self.say("save", (record.step, record.outcome, record.error))
 
 
 def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, folder: Path) -> None:

@@ -8,8 +8,7 @@ Source: CUDA's programming guide on events and pinned memory; `torch.cuda`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 
@@ -30,7 +29,6 @@ class CudaDevice:
         torch.cuda.set_device(self.torch_device)
         free, total = torch.cuda.mem_get_info(self.torch_device)
         self._context_bytes = total - free  # what CUDA holds before the first tensor
-        self._side = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call] # torch's
 
     def check(self, gpu_type: str) -> None:
         """See `Device`."""
@@ -50,9 +48,8 @@ class CudaDevice:
         return found
 
     def settle(self) -> None:
-        """See `Device`; both streams are asked, in turns."""
-        for stream in (torch.cuda.default_stream(self.torch_device), self._side):
-            _await(stream.record_event(), lambda: True)
+        """See `Device`; all work of a rank is on one stream."""
+        _await(self.mark(), lambda: True)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Through pinned memory, which torch frees once the copy is done."""
@@ -78,13 +75,6 @@ class CudaDevice:
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Pinned memory of torch's cache."""
         return torch.empty(shape, dtype=dtype, pin_memory=True)
-
-    @contextmanager
-    def beside(self) -> Iterator[None]:
-        """On the side stream; the default stream waits for it from then on."""
-        with torch.cuda.device(self.torch_device), torch.cuda.stream(self._side):
-            yield
-            self._side.synchronize()
 
     def mark(self) -> torch.cuda.Event:
         """An event in the current stream."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -76,9 +75,6 @@ class Device(Protocol):
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Host memory, not initialised, that copies from and to the device take directly."""
 
-    def beside(self) -> AbstractContextManager[None]:
-        """Work of a thread that prepares, beside that of the thread that trains."""
-
     def mark(self) -> Any:
         """This moment in the work given to the device so far."""
 
@@ -132,10 +128,6 @@ class CpuDevice:
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Plain memory."""
         return torch.empty(shape, dtype=dtype)
-
-    def beside(self) -> AbstractContextManager[None]:
-        """Threads need no streams."""
-        return nullcontext()
 
     def mark(self) -> float:
         """Seconds of the host's clock."""

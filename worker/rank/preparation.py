@@ -143,13 +143,16 @@ class Preparation:
         if self._before is not None:
             cut(connections() - self._before)
 
+    def wait(self, seconds: float) -> bool:
+        """Whether the thread has come back within so many seconds."""
+        self._thread.join(seconds)
+        return not self.running
+
     def _await_end(self) -> None:
         """Return when the thread has come back, or does not: then it cuts nothing any more."""
-        self._thread.join(NOTICE_S)
-        if self.running:
+        if not self.wait(NOTICE_S):
             self._cut()  # it waits in C++, for a peer that will not come
-            self._thread.join(END_S)
-        if self.running:
+        if not self.wait(END_S):
             LOG.warning("the preparation of epoch %d does not end", self.epoch)
             self._before = None
 

@@ -12,9 +12,11 @@ import json
 import os
 import subprocess
 import sys
-import traceback
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+
+from tests.unit.worker.forks import ended, forked
 
 ROOT = Path(__file__).parents[3]
 LIMIT_S = 120.0
@@ -40,45 +42,27 @@ def main(function: str, size: int) -> None:
 
     module, _, name = function.partition(":")
     call = getattr(importlib.import_module(module), name)
-    children = [_fork(call, rank, size) for rank in range(size)]
+    ports = [os.pipe() for _ in range(size)]  # in each a rank hears the port of the store
+    children = [
+        forked(partial(_answer, call, rank, heard)) for rank, (heard, _) in enumerate(ports)
+    ]
     from torch.distributed import TCPStore
 
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    for _, _, port in children:
-        os.write(port, f"{store.port}\n".encode())
-    answers = []
-    for pid, answer, _ in children:
-        with os.fdopen(answer) as lines:
-            answers.append(lines.read())
-        os.waitpid(pid, 0)
+    for _, tell in ports:
+        os.write(tell, f"{store.port}\n".encode())
+    answers = ended(children)
     if "" in answers:
         sys.exit(f"rank {answers.index('')} of {function} failed")
     sys.stdout.write(f"[{','.join(answers)}]")
 
 
-def _fork(call: Any, rank: int, size: int) -> tuple[int, int, int]:
-    """(pid, where its answer comes from, where it hears the port of the store)."""
-    answer, out = os.pipe()
-    port_in, port = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.close(port)
-            from torch.distributed import TCPStore
+def _answer(call: Any, rank: int, heard: int, lines: TextIO) -> None:
+    from torch.distributed import TCPStore
 
-            heard = int(os.read(port_in, 16))
-            store = TCPStore("127.0.0.1", heard, is_master=False, wait_for_workers=False)
-            os.write(out, json.dumps(call(rank, store)).encode())
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(out)
-    os.close(port_in)
-    return pid, answer, port
+    port = int(os.read(heard, 16))
+    store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
+    lines.write(json.dumps(call(rank, store)))
 
 
 if __name__ == "__main__":
