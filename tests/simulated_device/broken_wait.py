@@ -9,8 +9,19 @@ import tempfile
 from pathlib import Path
 
 
+def count_early(engine) -> None:
+    """Take the sums as done when they are only queued."""
+    sum_ = engine._sync.sum_
+
+    def queued() -> None:
+        sum_()
+        engine.progress.gradients_step = engine.progress.step
+
+    engine._sync.sum_ = queued
+
+
 def claims(_rank, store):
-    """{device: [whether the step failed, the step whose gradients it says to hold]}."""
+    """{mutant: [whether the step failed, the step whose gradients it says to hold]}."""
     with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes
         from tests.unit.worker.engine.test_deepspeed import Bench
         from worker.device.device import CpuDevice
@@ -44,17 +55,23 @@ def claims(_rank, store):
         os.environ["LOCAL_RANK"] = "0"
         begin()
         found = {}
-        for device in (AsksAfterTheWait(), AsksBeforeTheWait(), BreaksWithoutFlag()):
+        mutants = {
+            "right": (AsksAfterTheWait(), lambda engine: None),
+            "flag asked before the wait": (AsksBeforeTheWait(), lambda engine: None),
+            "break without flag": (BreaksWithoutFlag(), lambda engine: None),
+            "gradients_step early": (AsksAfterTheWait(), count_early),
+        }
+        for name, (device, change) in mutants.items():
             with tempfile.TemporaryDirectory() as folder:
                 bench = Bench(store, Path(folder))
                 bench.world = world = World(
                     store, len(found) + 2, 0, 1, ((0,),), bench.activity, device=device
                 )
                 engine, failed = bench.build(), False
+                change(engine)
                 try:
                     engine.train_step(None)
                 except ConnectionError:
                     failed = True
-                name = type(device).__name__
                 found[name] = [failed, engine.progress.gradients_step, engine.progress.step]
         return found

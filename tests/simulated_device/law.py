@@ -18,7 +18,7 @@ class Row(NamedTuple):
     """What a rank did, in the order in which it did it.
 
     Attributes:
-        kind: issue or wait.
+        kind: issue or wait; garbage, where a wire was ended and brought that.
         number: of the operation, counted on its rank.
         thread: that did it.
         comm: name of the communicator.

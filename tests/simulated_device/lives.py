@@ -1,6 +1,6 @@
 """Runs stories in processes of their own, from one that has imported everything once.
 
-python -m tests.simulated_device.lives FOLDER DATA family:way ...
+python -m tests.simulated_device.lives FOLDER DATA family:way|garbage:case:mutant ...
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Told = list[tuple[str, Any]]  # in the order in which a rank said it
 
 
 def lives(folder: Path, data: str, stories: Sequence[str], limit_s: float) -> dict[str, list[Told]]:
-    """{"family:way": what each rank said}."""
+    """{story: what each rank said}, of those of `story.py` and of `garbage.py`."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulated_device.lives", str(folder), data, *stories],
         cwd=ROOT,
@@ -46,16 +46,15 @@ def main(folder: Path, data: str, stories: Sequence[str]) -> None:
     """Play one story after the other, so that ranks have the cores for themselves."""
     answer = os.dup(1)
     os.dup2(2, 1)  # where DeepSpeed's log goes
-    from tests.simulated_device import story  # noqa: F401 # once, for all ranks
+    from tests.simulated_device import garbage  # noqa: F401 # once, for all ranks, with the story
     from worker.engine.deepspeed import warm_up
 
     warm_up()
     found = {}
     for name in stories:
-        family, _, way = name.partition(":")
-        own = folder / f"{family}-{way}"
+        own = folder / name.replace(":", "-")
         own.mkdir()
-        children = [forked(partial(_live, family, way, rank, own, data)) for rank in range(RANKS)]
+        children = [forked(partial(_live, name, rank, own, data)) for rank in range(RANKS)]
         told = [[json.loads(line) for line in said.splitlines()] for said in ended(children)]
         if any(not rows or rows[-1][0] != "end" for rows in told):
             sys.exit(f"a rank of {name} failed")
@@ -63,16 +62,21 @@ def main(folder: Path, data: str, stories: Sequence[str]) -> None:
     os.write(answer, json.dumps(found).encode())
 
 
-def _live(family: str, way: Any, rank: int, folder: Path, data: str, lines: TextIO) -> None:
+def _live(name: str, rank: int, folder: Path, data: str, lines: TextIO) -> None:
     from torch.distributed import FileStore
 
-    from tests.simulated_device.story import play
+    from tests.simulated_device import garbage, story
 
     def say(what: str, said: Any) -> None:
         lines.write(json.dumps([what, said]) + "\n")
         lines.flush()  # it may be killed
 
-    play(family, way, rank, FileStore(str(folder / "store"), RANKS), say, data, folder)
+    store = FileStore(str(folder / "store"), RANKS)
+    match name.split(":"):
+        case ["garbage", case, mutant]:
+            garbage.play(garbage.CASES[case], mutant, rank, store, say, data, folder)
+        case [family, way]:
+            story.play(family, way, rank, store, say, data, folder)
 
 
 if __name__ == "__main__":

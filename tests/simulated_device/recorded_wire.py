@@ -109,3 +109,4 @@ class _Work:
             assert self._aborted.wait(LIMIT_S), "nobody aborts the wire of a dead peer"
         if self._aborted.is_set() and self._row.what != "send":
             self._numbers.fill_(GARBAGE)
+            LOG.append([*self._row._replace(kind="garbage")])

@@ -216,8 +216,8 @@ class Actor:
             self.say("save", (record.step, record.outcome, record.error))
 
 
-def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, folder: Path) -> None:
-    """The life of one rank; `say` is heard even of a process that is killed."""
+def begun(family: str, way: Way, rank: int, store: Any, say: Say) -> Actor:
+    """A rank on its device, before its first epoch."""
     if way == "cuda":
         from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
@@ -226,7 +226,12 @@ def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, fold
         set_accelerator(SimulatedAccelerator())
     torch.backends.cuda.enable_flash_sdp(False)  # the simulated device has the plain kernel alone
     begin()
-    spec, actor = spec_of(family, data, folder), Actor(family, way, rank, store, say)
+    return Actor(family, way, rank, store, say)
+
+
+def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, folder: Path) -> None:
+    """The life of one rank; `say` is heard even of a process that is killed."""
+    spec, actor = spec_of(family, data, folder), begun(family, way, rank, store, say)
     actor.switch(actor.prepare(directive_of(1, spec, 2, None)))
     actor.evaluate()
     for epoch in (2, 3):

@@ -15,10 +15,12 @@ def found():
 
 @pytest.mark.slow
 def test_a_step_whose_world_broke_in_the_wait_holds_no_gradients_and_is_not_counted(found):
-    assert found["AsksAfterTheWait"] == [True, None, 0]
+    assert found["right"] == [True, None, 0]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", ["AsksBeforeTheWait", "BreaksWithoutFlag"])
-def test_a_device_that_asks_too_early_or_a_break_without_a_flag_is_found_out(wrong, found):
-    assert found[wrong] != found["AsksAfterTheWait"]
+@pytest.mark.parametrize(
+    "mutant", ["flag asked before the wait", "break without flag", "gradients_step early"]
+)
+def test_a_mutant_is_found_out(mutant, found):
+    assert found[mutant] != found["right"]
