@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
 HARNESS := tests/cluster
-SYSTEM := tests/distributed/test_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
+SYSTEM := tests/distributed/test_faults.py tests/distributed/test_staged_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
 ON_CLUSTER := tests/contracts tests/e2e/kubernetes tests/e2e/image
 SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py

@@ -96,18 +96,8 @@ def main() -> None:
 def measured(name: str, size: str, data: str, pairs: int) -> tuple[list[float], list[float]]:
     """Seconds of the processor a step, of each turn: Heddle's, and the rival's."""
     rival, plan = PLANS[name]
-    model, length, steps = SIZES[size]
-    spec = TrainingSpec(
-        model=model.name,
-        shape=model.to_json(),
-        data=data,
-        global_batch=sum(one.samples for one in plan.templates),
-        sequence_length=length,
-        steps=100_000,
-        learning_rate=3e-4,
-        warmup_steps=0,
-        gradient_clip=NEVER,
-    )
+    steps = SIZES[size].steps
+    spec = spec_of(plan, size, data)
     wanted = {"rival": rival, "plan": plan.to_json(), "spec": spec.model_dump(mode="json"),
               "blocks": pairs, "steps": steps}  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
@@ -121,6 +111,22 @@ def measured(name: str, size: str, data: str, pairs: int) -> tuple[list[float], 
         for side in (ours, theirs)
     ]
     return sums[0], sums[1]
+
+
+def spec_of(plan: Plan, size: str, data: str) -> TrainingSpec:
+    """The job that all sides train."""
+    model, length, _ = SIZES[size]
+    return TrainingSpec(
+        model=model.name,
+        shape=model.to_json(),
+        data=data,
+        global_batch=sum(one.samples for one in plan.templates),
+        sequence_length=length,
+        steps=100_000,
+        learning_rate=3e-4,
+        warmup_steps=0,
+        gradient_clip=NEVER,
+    )
 
 
 def report(overheads: Overheads, seconds: Seconds, pairs: int) -> str:

@@ -289,10 +289,10 @@ def _happening(fault: Fault, pod: str, pids: tuple[int, ...]) -> Iterator[None]:
 
 
 async def campaign(
-    folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]]]
+    folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]]], entry: str
 ) -> tuple[dict[int, StepRecord], list[float]]:
     """Let the faults of all cases happen to one job, one case after the other."""
-    async with running(folder, data) as run:
+    async with running(folder, data, entry) as run:
         await run.steady()
         seconds = []
         for part, faults in cases:
@@ -301,8 +301,19 @@ async def campaign(
         return run.steps, seconds
 
 
-def check(folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]]]) -> list[float]:
+def check(
+    folder: Path,
+    data: Path,
+    cases: Sequence[tuple[str, tuple[Fault, ...]]],
+    entry: str = "pausing",
+) -> list[float]:
     """No step is lost or trained twice, and the losses are those of one plain process.
+
+    Args:
+        folder: for the job.
+        data: its corpus.
+        cases: (part of a change, faults in it), one after the other.
+        entry: of the ranks, which wait at that part; `staged` are on wires through staging memory.
 
     Returns:
         Of each case, seconds until the job trained again.
@@ -311,7 +322,7 @@ def check(folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     is_cut_off = any(fault.way == "blackhole" for _, faults in cases for fault in faults)
     with own_network() if is_cut_off else nullcontext():
-        steps, seconds = asyncio.run(campaign(folder, data, cases))
+        steps, seconds = asyncio.run(campaign(folder, data, cases, entry))
     assert sorted(steps) == list(range(len(steps))), "every step was trained and reported"
     losses = [steps[index].loss for index in range(len(steps))]
     expected = _curve(data).first(len(steps))

@@ -18,6 +18,8 @@ import torch
 
 from migration.transport import Transport
 from worker.control.channel import Channel
+from worker.device.broken import Broken
+from worker.device.device import CpuDevice
 from worker.engine.deepspeed import DeepSpeedEngine, begin
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.process import GlooServices
@@ -107,6 +109,23 @@ class Pausing(GlooServices):
                 time.sleep(0.005)
 
 
+class Copying(CpuDevice):
+    """A processor whose numbers are read through staging memory, as those of a GPU are."""
+
+    def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
+        return super().host(self.snapshot(tensor), broken)
+
+    def put(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.snapshot(tensor)
+
+
+class Staged(Pausing):
+    """Likewise, over wires and a transport through staging memory."""
+
+    def __init__(self, *, emulate: bool, store_key: str) -> None:
+        super().__init__(emulate=emulate, store_key=store_key, device=Copying())
+
+
 class Slow(GlooServices):
     """Rank 1 of a plan takes `SLOW_S` longer for a build, a transfer and one step.
 
@@ -185,5 +204,6 @@ flip_in_flight = _main(FlipInFlight)
 flip_after_vote = _main(FlipAfterVote)
 wrong_weight = _main(WrongWeight)
 pausing = _main(Pausing)
+staged = _main(Staged)
 counting = _main(CountingOldTensors)
 slow = _main(Slow)

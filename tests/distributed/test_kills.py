@@ -1,17 +1,20 @@
 """Every kind of process is killed, stopped, cut off or slowed in every part of a change: the job
 goes on exactly.
 
-`make test-kills` runs it; `-k "stop and vote"` runs a part of it again.
+`make test-kills` runs it; `-k "stop and vote"` runs a part of it again, and HEDDLE_WIRE=staged lets
+the payload travel through staging memory.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.distributed.campaign import PARTS, POSSIBLE, WAYS, Fault, check
 
+ENTRY = "staged" if os.environ.get("HEDDLE_WIRE") == "staged" else "pausing"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
@@ -23,4 +26,4 @@ def test_the_job_survives_every_kind_of_fault_in_every_part_of_a_change(
     monkeypatch.setenv("HEDDLE_TEST_PAUSE", "")  # `check` sets it, the test gives it back
     monkeypatch.setenv("PYTHONPATH", "")
     cases = [(part, (Fault(way, kind, turn),)) for turn, kind in enumerate(WAYS[way])]
-    check(tmp_path, corpus, cases)
+    check(tmp_path, corpus, cases, ENTRY)
