@@ -8,7 +8,7 @@ import torch
 
 from tests.simulated_device.silent_device import SilentDevice
 from worker.device.broken import Broken
-from worker.device.device import silence_of
+from worker.device.device import fault_of
 from worker.error_kinds import describe_error
 from worker.errors import DeviceSilent
 
@@ -50,7 +50,7 @@ def _the_rest(device) -> dict[str, bool]:
         device.host(there, broken)
     except ConnectionError as error:
         found[CLAUSES[7]] = str(error) == "rank 1 is gone"
-    found[CLAUSES[8]] = silence_of(device) is None
+    found[CLAUSES[8]] = fault_of(device) is None
     return found
 
 
@@ -58,14 +58,14 @@ def silence(device) -> list[object]:
     """What is told of a device that stops to answer while its number is awaited."""
     silent, broken = SilentDevice(device, break_s=0.05), Broken()
     there = silent.put(torch.ones(3))
-    found: list[object] = [silent.host(there, broken).tolist(), silence_of(silent)]
+    found: list[object] = [silent.host(there, broken).tolist(), fault_of(silent)]
     silent.fall_silent()
     threading.Timer(0.05, broken.set, ("rank 1 is gone",)).start()
     try:
         silent.host(there, broken)
     except DeviceSilent as error:
         found.append(describe_error(error)[0])
-    return [*found, type(silence_of(silent)).__name__]
+    return [*found, type(fault_of(silent)).__name__]
 
 
 CLAUSES = [

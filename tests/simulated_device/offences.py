@@ -12,6 +12,8 @@ def claims(rank, store):
     from tests.simulated_device import recorded_wire
     from tests.simulated_device.device import SimulatedDevice
     from tests.simulated_device.tensors import SIM
+    from worker.control.activity import Activity
+    from worker.world.world import World
 
     device = SimulatedDevice()
     here, there = torch.ones(3), device.put(torch.ones(3))
@@ -32,6 +34,16 @@ def claims(rank, store):
         if errors:
             raise errors[0]
 
+    def alone():
+        activity = Activity()
+
+        class Asks(SimulatedDevice):
+            def host(self, tensor, broken=None):
+                assert not activity.waiting, "World.host waits for peers: in a world of one"
+                return super().host(tensor, broken)
+
+        World(store, 1, 0, 1, ((0,),), activity, device=Asks()).host(there)
+
     tried = {
         "a sum of both sides": lambda: here + there,
         "a number past the device": lambda: there.sum().item(),
@@ -40,6 +52,7 @@ def claims(rank, store):
         "a copy from plain memory": lambda: here.to(SIM),
         "a host tensor on a wire": lambda: wire.all_reduce(here, "sum"),
         "a thread beside the one that trains": in_a_thread,
+        "a number that no peer had a part in": alone,
         "what is meant": lambda: wire.all_reduce(device.put(device.host(there)), "sum").wait(),
     }
     said = {}

@@ -16,7 +16,6 @@ import torch
 
 from worker.control.host_memory import free_bytes
 from worker.device.broken import Broken
-from worker.errors import DeviceSilent
 
 Parts = tuple[torch.Tensor, ...]
 BREAK_S = 5.0  # for a device to end what it waits for once its world is broken
@@ -149,10 +148,13 @@ class CpuDevice:
 CPU = CpuDevice()
 
 
-def silence_of(device: Device) -> DeviceSilent | None:
-    """Why a device whose world has broken cannot be used any more; None: it can."""
+def fault_of(device: Device) -> Exception | None:
+    """Why a device whose world has broken cannot be used any more; None: it can.
+
+    It is silent, or says what has failed on it before.
+    """
     try:
         device.settle()
-    except DeviceSilent as silent:
-        return silent
+    except Exception as fault:
+        return fault
     return None

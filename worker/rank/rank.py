@@ -19,7 +19,7 @@ from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.connections import cut
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
-from worker.device.device import silence_of
+from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
 from worker.error_kinds import Trouble, has_lost_its_device
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
@@ -259,7 +259,8 @@ class Rank:
             self._world.break_()
             self._world.leave()
             self._world = None
-        error = silence_of(self._services.device) or error  # nothing else holds it up any more
+        if not has_lost_its_device(error):  # which nothing of its world holds up any more
+            error = fault_of(self._services.device) or error
         self._state.explain(error, self._spec, self._services.device)
         self._trouble = Trouble.of(error)
         if self._told_to_halt is not None and self._trouble.kind == "lost peer":
