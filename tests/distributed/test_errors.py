@@ -269,7 +269,11 @@ def test_a_rank_whose_device_is_silent_ends_once_its_world_is_broken_and_is_repl
     (gone,) = jobs.exits(last)
     assert (gone.pid, gone.code, gone.error_kind) == (silent.pid, 1, "device")
     assert (gone.epoch, gone.step) == (jobs.epochs, 3)
-    jobs.wait((last,), lambda rank: rank.pid != gone.pid and rank.phase == "starting")
+    jobs.epochs += 1
+    alone = place((template("1x6", 2, 4),), [("a", last)])
+    jobs.pods.send(jobs.pods.directive(jobs.epochs, alone, spec, "a", reason="start"))
+    (fresh,) = jobs.wait((last,), lambda rank: rank.pending_epoch == jobs.epochs)
+    assert fresh.pid != gone.pid
 
 
 def test_a_rank_that_waits_for_its_peers_is_not_taken_for_one(
