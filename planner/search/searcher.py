@@ -102,6 +102,7 @@ class Searcher:
         self._random = Random(seed)
         self._work = new_workspace(pricing.tables, seed)
         self._columns = ColumnSearch(pricing, limits)
+        self._walked: TopK | None = None  # the best plans of the walk that is under way
 
     @property
     def found(self) -> int:
@@ -121,10 +122,14 @@ class Searcher:
 
     def unplaced_candidates(self) -> Iterator[tuple[float, UnplacedCandidate]]:
         """(objective, unplaced) of the best plans, best first."""
-        for row in np.argsort(self.top_k.value[: self.found], kind="stable"):
-            load_top(self.top_k, int(row), self._work.trial)
+        found = new_top_k()
+        for pool in (self.top_k, self._walked):
+            for row in range(int(pool.number[0]) if pool else 0):
+                offer(pool, row, found)
+        for row in np.argsort(found.value[: found.number[0]], kind="stable"):
+            load_top(found, int(row), self._work.trial)
             unplaced = unplaced_candidate_of(self.pricing, self._work.trial, self._work)
-            yield float(self.top_k.value[row]), unplaced
+            yield float(found.value[row]), unplaced
 
     # ------------------------------------------------------------------ plans to start from
 
@@ -215,7 +220,7 @@ class Searcher:
         for row in range(self.found):
             if self.top_k.plans.number[row, 0] <= limits.max_templates:
                 offer(self.top_k, row, pool)
-        begun_s, rate = turn.now_s(), START_RATE
+        begun_s, rate, self._walked = turn.now_s(), START_RATE, pool
         for chain in count():
             if not pool.number[0] or not self._goes_on(turn, self._part):
                 break
@@ -239,6 +244,7 @@ class Searcher:
                 passed_s, begun_s = turn.now_s() - begun_s, turn.now_s()
                 rate = (self.evaluations - before) / max(passed_s, 1e-6)
         self.take(pool, 0)
+        self._walked = None
 
     def _take_best(self, pool: TopK) -> None:
         best = int(np.argmin(pool.value))

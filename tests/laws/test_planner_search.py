@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations_with_replacement, permutations, product
 
 import pytest
@@ -112,6 +113,33 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
         assert best_s[-1] <= best_s[-2]
         priced = answer.stages_of_search[-1].evaluations
         assert priced <= budget or priced < 100  # until there is a plan
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "method", "min_holders", "budgets"),
+    [
+        ("h100=2x4+2x1,a6000=1x1", "auto", 2, (3, 250, 450, 1200)),
+        ("h100=1x8,a100-40=3x1", "columns", 2, (1, 60, 333, 1200)),
+        ("a100-80=1x2,h100=1x8", "auto", 1, (100, 450, 1700)),
+    ],
+)
+def test_on_few_gpus_a_search_of_more_plans_keeps_what_a_shorter_one_placed(
+    text, method, min_holders, budgets
+):
+    work = replace(LARGE, model=find_model("qwen3-30b-a3b"))
+    ranks = []
+    for budget in budgets:
+        request = PlanRequest(
+            workload=work,
+            composition=Composition.from_text(text),
+            method=method,
+            min_holders=min_holders,
+            budget_evaluations=budget,
+        )
+        answer = search(request, find_profile(work))
+        ranks.append((-min(answer.holders_min, min_holders), answer.cost.iteration_s))
+    assert ranks == sorted(ranks, reverse=True)
 
 
 @pytest.mark.slow
