@@ -8,11 +8,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
 HARNESS := tests/cluster
-SYSTEM := tests/distributed/test_faults.py tests/distributed/test_staged_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
+SYSTEM := tests/distributed/test_faults.py tests/distributed/test_slow_rank.py \
+  tests/distributed/test_staged_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
-ON_CLUSTER := tests/contracts tests/e2e/kubernetes tests/e2e/image
+WHOLE := tests/e2e/kubernetes tests/e2e/image
+ON_CLUSTER := tests/contracts $(WHOLE)
 SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py
-NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(ON_CLUSTER) $(SAMPLE) $(KILLS))
+NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/test_kills.py
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
@@ -72,8 +74,8 @@ check: $(STAMP) ## Lint, formatting, types, import contracts, generated files, p
 
 test: $(STAMP) ## Run the tests that need neither root nor servers; the end says what is left out
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) -m "not system" $(NOT_AT_ONCE) || status=$$?; \
-	HEDDLE_TEST_SERVERS=no $(BIN)/pytest tests/contracts $(SAMPLE) || status=$$?; \
+	HEDDLE_TEST_SERVERS=no $(BIN)/pytest $(AT_ONCE) -m "not system" $(NOT_AT_ONCE) || status=$$?; \
+	$(BIN)/pytest $(SAMPLE) || status=$$?; \
 	echo "Left out: whole jobs, faults and long draws (make test-system), a real Kubernetes" \
 	  "(make test-cluster), its harness (make test-harness), every fault (make test-kills)."; \
 	exit $$status
