@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 TYPE_KEY = "heddle.dev/gpu-type"  # label or annotation of a node; it overrides all others
 _PRODUCT = "nvidia.com/gpu.product"
@@ -37,7 +38,6 @@ _WHOLE = {
     "cloud.google.com/gke-gpu-sharing-strategy": (),
     "cloud.google.com/gke-gpu-partition-size": (),
 }
-_DIVIDED = "shares GPUs by time or divides them"
 _WORDS = re.compile(r"[^a-z0-9]+")
 _NOISE = {
     *("nvidia", "tesla", "amd", "instinct", "geforce", "generation", "server", "edition"),
@@ -50,12 +50,22 @@ _SIZES = {"a100": ((48_000, "40"), (96_000, "80")), "v100": ((20_000, "16"), (40
 _ONE_SIZE = {"h100": "80", "h200": "141", "b200": "180", "l40s": "48", "t4": "16", "l4": "24"}
 
 
-def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[str, str]:
-    """The GPU type of a node, or why it has none.
+class FoundType(NamedTuple):
+    """The GPU type of a node.
 
-    Returns:
-        (type, ""), or ("", why not in words).
+    Attributes:
+        name: of the type; "": it has none.
+        problem: why it has none, in words.
+        is_divided: it has none because its GPUs are not whole.
     """
+
+    name: str = ""
+    problem: str = ""
+    is_divided: bool = False
+
+
+def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> FoundType:
+    """The GPU type of a node, or why it has none."""
     parts = [
         f"{key}={labels[key]}"
         for key, whole in _WHOLE.items()
@@ -63,23 +73,19 @@ def gpu_type_of(labels: Mapping[str, str], annotations: Mapping[str, str]) -> tu
     ]
     parts += [f"{_PRODUCT}={labels[_PRODUCT]}"] if _SLICED.search(labels.get(_PRODUCT, "")) else []
     if parts:
-        return "", (
-            f"{_DIVIDED} ({', '.join(parts)}), and only whole GPUs are "
+        problem = (
+            f"shares GPUs by time or divides them ({', '.join(parts)}), and only whole GPUs are "
             "trained on; switch that off on the node, or use other nodes"
         )
+        return FoundType(problem=problem, is_divided=True)
     chosen = annotations.get(TYPE_KEY) or labels.get(TYPE_KEY)
     if chosen:
-        return chosen, ""
+        return FoundType(chosen)
     found = next((labels[key] for key in _LABELS if labels.get(key)), "")
     if not found:
-        return "", f"has no label that tells its GPU type; set {TYPE_KEY}"
+        return FoundType(problem=f"has no label that tells its GPU type; set {TYPE_KEY}")
     memory = next((labels[key] for key in _MEMORY_LABELS if labels.get(key)), "")
-    return canonical(found, int(memory) if memory.isdigit() else None), ""
-
-
-def is_divided(why: str) -> bool:
-    """Whether a node has no type because its GPUs are not whole, as the reason says."""
-    return why.startswith(_DIVIDED)
+    return FoundType(canonical(found, int(memory) if memory.isdigit() else None))
 
 
 def canonical(product: str, memory_mib: int | None = None) -> str:

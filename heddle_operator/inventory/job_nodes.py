@@ -43,12 +43,14 @@ class NodesSeen:
         unusable: nodes that take no new pods or will be gone, and why.
         held: by node: GPUs that pods of the job hold there, and that others hold or claim.
         flaps: nodes that are waited for because they flap.
+        divided: of the unusable nodes those whose GPUs are not whole.
     """
 
     nodes: tuple[ObservedNode, ...] = ()
     unusable: tuple[tuple[str, str], ...] = ()
     held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     flaps: tuple[NodeFlap, ...] = ()
+    divided: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,4 +211,5 @@ class JobNodes:
                 for row in self._rows.values()
                 if row.flap is not None and row.view is not None and row.view.seen is not None
             ),
+            frozenset(view.name for view in views if view.is_divided),
         )

@@ -48,6 +48,7 @@ class NodeFacts:
     Attributes:
         capacity: GPUs; 0 until the device plugin has said.
         problem: why no job with these requirements can plan with its GPUs; "" if one can.
+        is_divided: its GPUs are shared by time or divided, which is the problem.
         refusal: why it takes no new pods, beside its notices; "" if it does.
         ready_since_wall_s: when it became ready, by the wall clock; 0 if nobody says.
     """
@@ -57,6 +58,7 @@ class NodeFacts:
     allocatable: int
     gpu_type: str = ""
     problem: str = ""
+    is_divided: bool = False
     notices: tuple[Notice, ...] = ()
     refusal: str = ""
     link_domain: str = "default"
@@ -72,11 +74,13 @@ class NodeView:
     Attributes:
         seen: None if its GPUs are of no type that the job can plan with.
         why: why it takes no new pods, or will be gone; "" if neither.
+        is_divided: its GPUs are not whole, which is why.
     """
 
     name: str
     seen: ObservedNode | None
     why: str = ""
+    is_divided: bool = False
 
 
 def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
@@ -84,7 +88,7 @@ def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
     metadata, status = node["metadata"], node.get("status", {})
     name, labels = metadata["name"], metadata.get("labels") or {}
     capacity, allocatable = _count(status.get("capacity")), _count(status.get("allocatable"))
-    gpu_type, problem = gpu_type_of(labels, metadata.get("annotations") or {})
+    gpu_type, problem, is_divided = gpu_type_of(labels, metadata.get("annotations") or {})
     if not problem and gpu_type not in required.gpu_types:
         known = ", ".join(required.gpu_types) or "none"
         problem = f"is of GPU type {gpu_type}; the job can use {known}"
@@ -95,6 +99,7 @@ def facts_of(node: Mapping[str, Any], required: NodeRequirements) -> NodeFacts:
             allocatable=allocatable,
             gpu_type=gpu_type,
             problem=problem,
+            is_divided=is_divided,
         )
     return NodeFacts(
         name=name,
@@ -137,7 +142,7 @@ def view_node(
     if capacity == 0 and own == 0:
         return None
     if facts.problem:
-        return NodeView(name, None, facts.problem)
+        return NodeView(name, None, facts.problem, facts.is_divided)
     # Until the device plugin has said, the job's own pods are all that is known.
     free = facts.allocatable - others if capacity else own
     first = first_to_end(facts.notices, noticed_s, now, clock_offset_s)

@@ -133,6 +133,7 @@ class KubeCluster:
             pods=pods,
             epochs=tuple(record for record, _ in self._epochs()),
             unusable=seen.unusable,
+            divided=seen.divided,
             refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),

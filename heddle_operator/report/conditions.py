@@ -15,7 +15,6 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
-from heddle_operator.inventory.accelerators import is_divided
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
@@ -230,7 +229,7 @@ def _left_out(nodes: tuple[LeftOut, ...], observed: Observed, ended: bool) -> Co
     Then those whose GPUs are not whole, and until somebody changes that.
     """
     unusable = () if ended else observed.unusable
-    divided = [f"{name}: it {why}" for name, why in unusable if is_divided(why)]
+    divided = [f"{name}: it {why}" for name, why in unusable if name in observed.divided]
     if not nodes and not divided:
         return Condition("NodesLeftOut", False, "NothingLeftOut", "")
     named = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes] + divided

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.inventory.accelerators import is_divided
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.rules.starts import troubles
@@ -82,7 +81,7 @@ def _of_nodes(
     job: HeddleJob, observed: Observed, live: EpochRecord | None
 ) -> Iterator[RecordEvent]:
     for name, why in observed.unusable:
-        if is_divided(why) and _concerns(name, job, observed, live):
+        if name in observed.divided and _concerns(name, job, observed, live):
             said = f"node {name} is left out: it {why}"
             yield RecordEvent(f"divided-{said}", "NodeLeftOut", said, _node(name))
     for node, words in slow_nodes(observed).items():

@@ -192,6 +192,7 @@ class Observed:
         reached_step: completed steps that agents told of last, though they may be gone now; None:
             this operator never heard.
         unusable: nodes with GPUs that the job cannot use, and why, for people.
+        divided: those of them whose GPUs are shared by time or divided.
         refusals: pods that the cluster refused to create.
         referenced: the plan that `planRef` names; None where the job names none.
         headroom: what quotas leave for further pods.
@@ -218,6 +219,7 @@ class Observed:
     recovering_since_s: float | None = None
     reached_step: int | None = None
     unusable: tuple[tuple[str, str], ...] = ()
+    divided: frozenset[str] = frozenset()
     refusals: tuple[RefusedPod, ...] = ()
     referenced: ReferencedPlan | None = None
     headroom: Headroom = Headroom()

@@ -35,8 +35,8 @@ def test_a_product_has_one_name(product, memory_mib, gpu_type):
 
 def test_a_label_of_ours_trumps_all_others():
     labels = {"nvidia.com/gpu.product": "NVIDIA-H200", "heddle.dev/gpu-type": "mine"}
-    assert gpu_type_of(labels, {}) == ("mine", "")
-    assert gpu_type_of(labels, {"heddle.dev/gpu-type": "noted"}) == ("noted", "")
+    assert gpu_type_of(labels, {}) == ("mine", "", False)
+    assert gpu_type_of(labels, {"heddle.dev/gpu-type": "noted"}) == ("noted", "", False)
 
 
 @pytest.mark.parametrize(
@@ -55,8 +55,8 @@ def test_a_label_of_ours_trumps_all_others():
 def test_parts_of_gpus_are_refused_in_one_sentence(label, value):
     """Whatever the administrator calls them: a name makes no GPU whole."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", label: value}
-    found, why = gpu_type_of({**labels, "heddle.dev/gpu-type": "h100"}, {})
-    assert (found, f"{label}={value}" in why) == ("", True)
+    found = gpu_type_of({**labels, "heddle.dev/gpu-type": "h100"}, {})
+    assert (found.name, found.is_divided, f"{label}={value}" in found.problem) == ("", True, True)
 
 
 def test_whole_gpus_of_a_plugin_that_could_divide_them_are_used():
@@ -67,9 +67,10 @@ def test_whole_gpus_of_a_plugin_that_could_divide_them_are_used():
         "nvidia.com/mig.capable": "true",
         "nvidia.com/mig.strategy": "single",
     }
-    assert gpu_type_of(labels, {}) == ("h100", "")
+    assert gpu_type_of(labels, {}) == ("h100", "", False)
 
 
 def test_a_node_without_any_label_says_what_to_set():
-    found, why = gpu_type_of({}, {})
-    assert (found, why.split("; ")[1]) == ("", "set heddle.dev/gpu-type")
+    found = gpu_type_of({}, {})
+    assert (found.name, found.is_divided) == ("", False)
+    assert found.problem.split("; ")[1] == "set heddle.dev/gpu-type"

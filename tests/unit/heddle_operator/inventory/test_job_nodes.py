@@ -117,6 +117,15 @@ def test_who_holds_gpus_of_a_node_is_known():
     assert (job.holds("a"), job.holds("b"), job.gpus) == (True, False, 3)
 
 
+def test_nodes_whose_gpus_are_not_whole_are_known():
+    world = World("a", "b", "c")
+    world.cluster.put_node("b", a_node("b", labels={"nvidia.com/gpu.replicas": "4"}), 0.0)
+    world.cluster.put_node("c", a_node("c", unschedulable=True), 0.0)
+    seen = world.job().look(REQUIRED, (), 50.0)
+    assert [name for name, _ in seen.unusable] == ["b", "c"]
+    assert seen.divided == {"b"}
+
+
 def test_a_claim_that_nobody_can_meet_is_told_and_then_forgotten():
     world = World("a")
     job = world.job()

@@ -8,7 +8,6 @@ import math
 import pytest
 
 from heddle_operator.epochs.decide import decide
-from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.report.conditions import HolderCount, conditions_of, live_record, with_times
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
@@ -223,10 +222,9 @@ def test_nodes_left_out_are_named_with_the_words_of_the_cluster_and_when_they_ar
 
 
 def test_a_node_whose_gpus_are_not_whole_is_left_out_in_one_sentence():
-    """The reason is that of the inventory, word for word; one of another kind is no such node."""
-    _, why = gpu_type_of({"nvidia.com/gpu.replicas": "4"}, {})
-    found = conditions(running("a"), unusable=(("c", why), ("d", "is cordoned")))["NodesLeftOut"]
-    assert found == (True, "GPUsDivided", f"c: it {why}")
+    said = (("c", "shares its GPUs"), ("d", "is cordoned"))
+    found = conditions(running("a"), unusable=said, divided=frozenset("c"))["NodesLeftOut"]
+    assert found == (True, "GPUsDivided", "c: it shares its GPUs")
 
 
 def test_a_job_whose_plan_uses_a_slow_node_is_degraded():

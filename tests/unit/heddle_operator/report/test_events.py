@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.epochs.decide import decide
-from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.report.events import events_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
@@ -189,6 +188,6 @@ def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
 @pytest.mark.parametrize(("most", "is_told"), [(2, False), (3, True)])
 def test_a_node_whose_gpus_are_not_whole_is_told_of_once(most, is_told):
     operator = running("a", "b", maxGPUs=most)
-    _, why = gpu_type_of({"nvidia.com/gpu.sharing-strategy": "time-slicing"}, {})
-    said = [("NodeLeftOut", f"node c is left out: it {why}")] if is_told else []
-    assert told(operator, unusable=(("c", why), ("d", "is cordoned"))) == said
+    unusable = (("c", "shares its GPUs"), ("d", "is cordoned"))
+    said = [("NodeLeftOut", "node c is left out: it shares its GPUs")] if is_told else []
+    assert told(operator, unusable=unusable, divided=frozenset("c")) == said
