@@ -115,7 +115,7 @@ def report(rows: list[tuple[str, str, list[tuple[float, ...]], float]], clock: s
         f"batch 2048. Seconds are those of the {clock} clock. Throughput is modelled.",
         "The spread is how far the slowest plan of a composition is below its fastest.",
         "",
-        "| seconds | spread, median | 90th percentile | worst | plans below 99 % of the best known |",
+        "| seconds | spread, median | 90th percentile | worst | plans below 99 % of the best |",
         "| --- | --- | --- | --- | --- |",
     ]
     for index, budget_s in enumerate(BUDGETS_S):
