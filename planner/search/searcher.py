@@ -123,8 +123,9 @@ class Searcher:
     def unplaced_candidates(self) -> Iterator[tuple[float, UnplacedCandidate]]:
         """(objective, unplaced) of the best plans, best first."""
         found = new_top_k()
-        for pool in (self.top_k, self._walked):
-            for row in range(int(pool.number[0]) if pool else 0):
+        pools = [self.top_k] if self._walked is None else [self.top_k, self._walked]
+        for pool in pools:
+            for row in range(int(pool.number[0])):
                 offer(pool, row, found)
         for row in np.argsort(found.value[: found.number[0]], kind="stable"):
             load_top(found, int(row), self._work.trial)
