@@ -20,7 +20,6 @@ from planner.model.shape import ModelShape
 from planner.profiles.entries import GpuType, LayerCost, LinkCost, as_row
 from planner.profiles.profile import LINKS_FILE
 
-MODEL = "tiny-llama"
 SEQUENCE_LENGTH = 128
 PRECISION = "fp32"
 TP_DEGREES = (1, 2, 4)
@@ -31,6 +30,8 @@ VALUE_BYTES = 4
 # in a second: raise it where ranks overrun their profiled times.
 PACE = 1.6
 BACKWARD_OF_FORWARD = 2.0  # two matrix products in the backward pass for each of the forward
+MOE_OF_BLOCK = 1.5  # two experts of half the width, the router and the way of the rows
+EP_DEGREES = (1, 2, 4)  # of tilings; an expert is cut over as many GPUs
 HEAD_OF_BLOCK = 0.4  # head and loss, against the work of one block
 EMBEDDING_OF_BLOCK = 0.05
 COLLECTIVES_OF_BLOCK = 4  # all-reduces in forward and backward of one block
@@ -93,6 +94,7 @@ BETWEEN_NODES = LinkCost(0.0025, 125.0e6)  # 1 Gb/s
 def _layer(kind: str, emulated: EmulatedType, model: ModelShape, tp: int, b: int) -> LayerCost:
     share, collectives = {
         "block": (1.0, COLLECTIVES_OF_BLOCK),
+        "moe_block": (MOE_OF_BLOCK, COLLECTIVES_OF_BLOCK),
         "head": (HEAD_OF_BLOCK, COLLECTIVES_OF_HEAD),
         "embedding": (EMBEDDING_OF_BLOCK, COLLECTIVES_OF_EMBEDDING),
     }[kind]
@@ -101,7 +103,7 @@ def _layer(kind: str, emulated: EmulatedType, model: ModelShape, tp: int, b: int
     hidden_bytes = b * SEQUENCE_LENGTH * model.hidden * VALUE_BYTES
     ring_s = 2 * (tp - 1) / tp * hidden_bytes / COLLECTIVE_BYTES_PER_S
     communication_s = collectives * (COLLECTIVE_LATENCY_S[tp] + ring_s) if tp > 1 else 0.0
-    kept = hidden_bytes + KEPT_TENSORS * hidden_bytes // tp if kind == "block" else hidden_bytes
+    kept = hidden_bytes + KEPT_TENSORS * hidden_bytes // tp if "block" in kind else hidden_bytes
     return LayerCost(
         forward_s=_rounded(forward_s),
         backward_s=_rounded(compute_s - forward_s),
@@ -126,24 +128,33 @@ def _paced_type(gpu_type: GpuType) -> GpuType:
     )
 
 
-def profile_files() -> dict[str, dict[str, Any]]:
-    """The content of every file of the profile, by file name."""
-    model = find_model(MODEL)
+def profile_files(name: str = "tiny-llama") -> dict[str, dict[str, Any]]:
+    """The content of every file of a model's profile, by file name."""
+    model = find_model(name)
     files: dict[str, dict[str, Any]] = {}
     for emulated in TYPES:
         rows = [
             {"kind": kind, "tp": tp, "micro_batch": b}
             | as_row(_layer(kind, emulated, model, tp, b))
-            for kind in ("embedding", "block", "head")
+            for kind in ("embedding", *model.block_kinds, "head")
             for tp in TP_DEGREES
             for b in MICRO_BATCHES
         ]
+        rows += [  # whatever the tiling, a GPU computes as many rows, of fewer experts or parts
+            {"kind": "moe_block", "tp": tp, "micro_batch": b, "ep": ep, "etp": etp}
+            | as_row(_layer("moe_block", emulated, model, tp, b))
+            for tp in TP_DEGREES
+            for b in MICRO_BATCHES
+            for ep in EP_DEGREES
+            for etp in EP_DEGREES
+            if model.experts and (ep, etp) != (1, tp)
+        ]
         files[f"{emulated.gpu_type.name}.json"] = {
-            "model": MODEL,
+            "model": name,
             "sequence_length": SEQUENCE_LENGTH,
             "precision": PRECISION,
             "origin": "modelled",
-            "provenance": _provenance(emulated),
+            "provenance": _provenance(emulated, model),
             "gpu_type": as_row(_paced_type(emulated.gpu_type)),
             "layers": rows,
         }
@@ -156,8 +167,9 @@ def profile_files() -> dict[str, dict[str, Any]]:
     return files
 
 
-def _provenance(emulated: EmulatedType) -> dict[str, Any]:
-    return {
+def _provenance(emulated: EmulatedType, model: ModelShape) -> dict[str, Any]:
+    moe = {"moe_share": MOE_OF_BLOCK} if model.experts else {}
+    return moe | {
         "hardware": "emulated GPU types of the demo; no such GPU exists",
         "formula": (
             "share * (launch_s + sample_s * micro_batch / tp), a third of it forward; "
@@ -173,13 +185,13 @@ def _provenance(emulated: EmulatedType) -> dict[str, Any]:
     }
 
 
-def write_profile(directory: Path) -> tuple[Path, ...]:
-    """Write the files below `directory / MODEL`; returns their paths."""
-    folder = directory / MODEL
+def write_profile(directory: Path, name: str = "tiny-llama") -> tuple[Path, ...]:
+    """Write the files of a model below `directory / name`; returns their paths."""
+    folder = directory / name
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, content in profile_files().items():
-        path = folder / name
+    for file, content in profile_files(name).items():
+        path = folder / file
         path.write_text(profile_text(content), encoding="utf-8")
         paths.append(path)
     return tuple(paths)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from planner.model.workload import DEMO_MODELS
+
 if TYPE_CHECKING:
     from heddle.demo.run import DemoOptions, DemoRun
 
@@ -47,6 +49,13 @@ NARROW = 80  # columns below which the live view does not fit
     type=click.Path(dir_okay=False, path_type=Path),
     help="SVG file to write: plans, throughput and loss over time.",
 )
+@click.option(
+    "--model",
+    default=DEMO_MODELS[0],
+    type=click.Choice(DEMO_MODELS),
+    show_default=True,
+    help="Model that is trained; tiny-mixtral is a mixture of experts.",
+)
 @click.option("--steps", type=click.IntRange(1), help="Number of steps to train.")
 @click.option(
     "--seed",
@@ -63,6 +72,7 @@ def demo(
     nodes: Path | None,
     script: Path | None,
     picture: Path | None,
+    model: str,
     steps: int | None,
     seed: int,
     rank_entry: str | None,
@@ -82,7 +92,7 @@ def demo(
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
     from heddle.demo.summary import is_exact
 
-    options = _options(nodes, script, steps, seed, interactive)
+    options = _options(nodes, script, model, steps, seed, interactive)
     if rank_entry is not None:
         options = replace(options, rank_entry=rank_entry)
     is_live = not (headless or output == "json") and _fits_live()
@@ -103,9 +113,14 @@ def _check_picture(picture: Path) -> None:
 
 
 def _options(
-    nodes: Path | None, script: Path | None, steps: int | None, seed: int, interactive: bool
+    nodes: Path | None,
+    script: Path | None,
+    model: str,
+    steps: int | None,
+    seed: int,
+    interactive: bool,
 ) -> DemoOptions:
-    from heddle.demo.job import MODEL, STEPS
+    from heddle.demo.job import STEPS
     from heddle.demo.run import DemoOptions
     from heddle.demo.scenario import COOLDOWN_S, NODES, SCRIPT
     from heddle.train.run import check_nodes
@@ -117,7 +132,7 @@ def _options(
     if script:
         events = load_script(script, composition)
     check_script(events, composition, str(script or "of the demo"))
-    check_nodes(composition, events, load_profile(MODEL))
+    check_nodes(composition, events, load_profile(model))
     wanted = steps or (10 * STEPS if interactive else STEPS)
     return DemoOptions(
         nodes=composition,
@@ -126,6 +141,7 @@ def _options(
         seed=seed,
         is_patient=script is None,
         cooldown_s=COOLDOWN_S if events is SCRIPT else 0.0,
+        model=model,
     )
 
 

@@ -1,4 +1,4 @@
-"""The demo's job: the tiny model on real text, with settings under which losses can be compared.
+"""The demo's job: a tiny model on real text, with settings under which losses can be compared.
 
 Source: design, section 4 (which settings keep two regroupings of the same sums within 1e-5).
 """
@@ -9,15 +9,16 @@ import sysconfig
 from pathlib import Path
 
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from planner.model.workload import DEMO_MODELS
 
-MODEL = "tiny-llama"
+MODELS = DEMO_MODELS
 TEXT_BYTES = 2_000_000  # of the standard library's sources
 STEPS = 205
 GLOBAL_BATCH = 20
 SEQUENCE_LENGTH = 128
 
 
-def demo_job(steps: int, seed: int, cooldown_s: float = 0.0) -> HeddleJob:
+def demo_job(steps: int, seed: int, cooldown_s: float = 0.0, model: str = MODELS[0]) -> HeddleJob:
     """A job that keeps every piece of its state on two nodes, and follows the cluster at once.
 
     After a change it looks for a better plan only when `cooldown_s` have passed.
@@ -28,7 +29,7 @@ def demo_job(steps: int, seed: int, cooldown_s: float = 0.0) -> HeddleJob:
             "kind": "HeddleJob",
             "metadata": {"name": "demo"},
             "spec": {
-                "model": {"name": MODEL},
+                "model": {"name": model},
                 "data": {"builtin": "text"},
                 "training": {
                     "globalBatch": GLOBAL_BATCH,

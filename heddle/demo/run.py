@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.demo.job import MODEL, TEXT_BYTES, demo_job, text_folder
+from heddle.demo.job import MODELS, TEXT_BYTES, demo_job, text_folder
 from heddle.demo.scenario import JOINERS
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
@@ -35,15 +35,16 @@ class DemoOptions:
     is_patient: bool = False
     cooldown_s: float = 0.0
     rank_entry: str | None = None
+    model: str = MODELS[0]
 
     def for_run(self) -> RunOptions:
         """What is run where; see `RunOptions`."""
         return RunOptions(
-            job=demo_job(self.steps, self.seed, self.cooldown_s),
+            job=demo_job(self.steps, self.seed, self.cooldown_s, self.model),
             nodes=self.nodes,
             script=self.script,
             joiners=JOINERS,
-            profile=load_profile(MODEL),
+            profile=load_profile(self.model),
             seed=self.seed,
             evaluations=self.evaluations,
             is_patient=self.is_patient,

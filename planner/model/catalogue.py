@@ -34,6 +34,17 @@ MODELS: dict[str, ModelShape] = {
     for shape in (
         ModelShape(name="tiny-llama", layers=6, hidden=64, heads=4, kv_heads=4, ffn=128, vocab=256),
         ModelShape(
+            name="tiny-mixtral",
+            layers=4,
+            hidden=64,
+            heads=4,
+            kv_heads=4,
+            ffn=64,
+            vocab=256,
+            experts=Experts(count=4, per_token=2, ffn=64, auxiliary=0.02),
+            arithmetic=Arithmetic(norm_epsilon=1e-5, rotary=Rotary(1e6)),
+        ),
+        ModelShape(
             name="llama3-8b",
             layers=32,
             hidden=4096,

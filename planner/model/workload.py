@@ -158,15 +158,15 @@ class Workload:
         return Workload(**{**data, "model": model})
 
 
-DEMO_MODEL = "tiny-llama"
+DEMO_MODELS = ("tiny-llama", "tiny-mixtral")
 
 
 def usual_workload(model: ModelShape) -> Workload:
     """How a model is trained unless somebody says otherwise: as in the paper's evaluation.
 
-    The demo's model is trained as in the demo.
+    The demo's models are trained as in the demo.
     """
-    if model.name == DEMO_MODEL:
+    if model.name in DEMO_MODELS:
         return Workload(
             model=model,
             global_batch=20,

@@ -21,7 +21,7 @@ from planner.cluster.gpu_types import HARDWARE, find_gpu
 from planner.cluster.hardware import GpuHardware, Ring
 from planner.model.catalogue import MODELS
 from planner.model.shape import Kind, ModelShape
-from planner.model.workload import Workload
+from planner.model.workload import DEMO_MODELS, Workload
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, TileKey, as_row
 from planner.profiles.operators import (
     VALUE_BYTES,
@@ -326,7 +326,7 @@ def write_profiles(directory: Path) -> tuple[Path, ...]:
     """Write the folders of all named models but the demo's; returns the paths of the files."""
     paths = []
     for model in MODELS.values():
-        if model.name == "tiny-llama":
+        if model.name in DEMO_MODELS:
             continue
         folder = directory / model.name
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from random import Random
 
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
+from planner.model.workload import DEMO_MODELS
 from planner.training.composition_sets import committed_sets
 from planner.training.likeness import Mix, node_counts, node_text
 
@@ -54,7 +55,7 @@ def usual_types(model: str) -> tuple[str, ...]:
     Those of the paper: four in its simulations, six in its hardware study; the demo has its own,
     and a model of 671 billion parameters the two with the most memory.
     """
-    if model == "tiny-llama":
+    if model in DEMO_MODELS:
         return DEMO_TYPES
     if model == LARGE_MODEL:
         return LARGE_TYPES

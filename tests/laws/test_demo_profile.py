@@ -6,22 +6,25 @@ from itertools import pairwise
 
 import pytest
 
+from planner.model.workload import DEMO_MODELS
 from planner.profiles.profile import PROFILES
 from tests.builders import demo_profile
 from tests.demo_profile import TYPES, profile_files, profile_text, write_profile
 
 
-def test_the_committed_files_are_the_formulas_output_bit_for_bit(tmp_path):
-    paths = write_profile(tmp_path)
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_the_committed_files_are_the_formulas_output_bit_for_bit(tmp_path, model):
+    paths = write_profile(tmp_path, model)
     assert {path.name for path in paths} == {
-        path.name for path in (PROFILES / "tiny-llama").glob("*.json")
+        path.name for path in (PROFILES / model).glob("*.json")
     }
     for path in paths:
-        assert path.read_text() == (PROFILES / "tiny-llama" / path.name).read_text()
+        assert path.read_text() == (PROFILES / model / path.name).read_text()
 
 
-def test_every_file_says_modelled_and_how():
-    for content in profile_files().values():
+@pytest.mark.parametrize("model", DEMO_MODELS)
+def test_every_file_says_modelled_and_how(model):
+    for content in profile_files(model).values():
         assert content["origin"] == "modelled"
         assert content["provenance"]["hardware"]
         assert profile_text(content).endswith("}\n")

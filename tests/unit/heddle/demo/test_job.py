@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heddle.demo.job import MODEL, STEPS, demo_job, text_folder
+from heddle.demo.job import MODELS, STEPS, demo_job, text_folder
 from heddle.demo.run import EVALUATIONS
 from heddle.demo.scenario import NODES, SCRIPT
 from planner.cluster.composition import Composition
@@ -27,7 +27,7 @@ def test_once_a_third_node_has_joined_every_piece_lives_on_two_nodes():
         min_holders=job.spec.elastic.min_holders,
         budget_evaluations=EVALUATIONS,
     )
-    assert search(request, load_profile(MODEL)).holders_min == 2
+    assert search(request, load_profile(MODELS[0])).holders_min == 2
 
 
 def test_the_script_ends_before_the_last_step():
