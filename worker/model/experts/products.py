@@ -38,7 +38,8 @@ def is_grouped(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def looped(x: torch.Tensor, weight: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """The same, expert by expert; the host waits for `ends`."""
-    sizes = [stop - start for start, stop in pairwise([0, *ends.tolist()])]
+    """The same, expert by expert; the host waits for `ends`, unless there is no row."""
+    stops = ends.tolist() if len(x) else [0] * len(weight)
+    sizes = [stop - start for start, stop in pairwise([0, *stops])]
     rows = torch.split(x, sizes)
     return torch.cat([functional.linear(own, of) for own, of in zip(rows, weight, strict=True)])
