@@ -257,18 +257,24 @@ CLAIMS = (
 )
 
 
-def claims_page(found: Found, beside: Sequence[str] = ()) -> str:
-    """The list of claims, and which pages there are."""
-    rows = []
-    for claim in CLAIMS:
-        verdict = claim.judge(found)
-        rows.append((claim.section, claim.says, verdict.figure, verdict.word))
+def claims_page(
+    found: Found, beside: Sequence[str] = (), further: Sequence[tuple[str, str, Verdict]] = ()
+) -> str:
+    """The list of claims by section, and which pages there are."""
+    judged = [(claim.section, claim.says, claim.judge(found)) for claim in CLAIMS]
+    rows = [
+        (section, says, verdict.figure, verdict.word)
+        for section, says, verdict in sorted((*judged, *further), key=lambda row: row[0])
+    ]
     pages = "\n".join(f"- [{name}]({name}.md)" for name in (*found, *beside))
     return f"""Throughput is modelled by Heddle's evaluator on modelled profiles; the paper's is
 modelled by its own. So a lead here need not be the paper's: profiles, evaluator and budgets differ.
-A verdict is about the claim in our figures alone. Heddle is the one at 3 s on one core.
+A verdict is about the claim in our figures alone. Heddle is the one at 3 s on one core; a lead
+is over the best baseline in the better of its own placement and Heddle's.
 
 {table(("section", "the paper", "here", "verdict"), rows)}
 
 {pages}
+- [the cost model beside measurements of others](../cost_validation.md)
+- [the stall of a change on emulated devices](../stall_emulated.md)
 """
