@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.paper.cells import PEERS
+from benchmarks.paper.cells import FIGURES, PEERS
 from benchmarks.paper.planners import NAMES, NO_EP, RETILED
 from benchmarks.paper.results import CellResults
-from benchmarks.paper.tables import HEDDLE, RIVALS, lead, table
+from benchmarks.paper.tables import HEDDLE, RIVALS, SAME_PLAN, lead, table
 
 Found = Mapping[str, Sequence[CellResults]]
 
@@ -39,7 +39,15 @@ class Claim:
     judge: Callable[[Found], Verdict]
 
 
-UNKNOWN = Verdict("no plans are stored", None)
+UNKNOWN = Verdict("not all of its cells are planned", None)
+
+
+def cells_in(found: Found, figure: str, models: Sequence[str] = ()) -> Sequence[CellResults]:
+    """The cells of a figure, of some models or of all; none unless all of them are planned."""
+    wanted = [one for one in FIGURES[figure] if not models or one[0] in models]
+    cells = [one for one in found.get(figure, ()) if not models or one.cell.model in models]
+    planned = [one for one in cells if one.of(HEDDLE) is not None]
+    return planned if len(planned) == len(wanted) else ()
 
 
 def _leads(cells: Sequence[CellResults]) -> list[float]:
@@ -54,10 +62,10 @@ def first_in(figure: str, wanted: int) -> Callable[[Found], Verdict]:
     """Heddle is the best planner in at least so many cells of a figure."""
 
     def judge(found: Found) -> Verdict:
-        leads = _leads(found.get(figure, ()))
+        leads = _leads(cells_in(found, figure))
         if not leads:
             return UNKNOWN
-        first = sum(ahead >= 1 for ahead in leads)
+        first = sum(ahead >= 1 - SAME_PLAN for ahead in leads)
         return Verdict(f"first in {first} of {len(leads)} cells, {_range(leads)}", first >= wanted)
 
     return judge
@@ -69,7 +77,7 @@ def leads_of(
     """Heddle's lead in the cells of some models reaches `least` everywhere and `most` somewhere."""
 
     def judge(found: Found) -> Verdict:
-        cells = [one for one in found.get(figure, ()) if one.cell.model in models]
+        cells = cells_in(found, figure, models)
         leads = _leads(cells)
         if not leads:
             return UNKNOWN
@@ -86,7 +94,7 @@ def seconds_within(figures: Sequence[str], most: float) -> Callable[[Found], Ver
         rows = [
             result.seconds
             for figure in figures
-            for one in found.get(figure, ())
+            for one in cells_in(found, figure)
             if (result := one.of(HEDDLE))
         ]
         if not rows:
@@ -100,7 +108,7 @@ def cut_off(planner: str, figure: str) -> Callable[[Found], Verdict]:
     """A baseline ends by its budget in every cell of a figure."""
 
     def judge(found: Found) -> Verdict:
-        rows = [r for one in found.get(figure, ()) if (r := one.of(planner))]
+        rows = [r for one in cells_in(found, figure) if (r := one.of(planner))]
         if not rows:
             return UNKNOWN
         ended = sum(not row.finished for row in rows)
@@ -113,7 +121,7 @@ def cut_off(planner: str, figure: str) -> Callable[[Found], Verdict]:
 
 def no_single_best(found: Found) -> Verdict:
     """No baseline is the best baseline of every cell."""
-    cells = found.get("uniform", ())
+    cells = cells_in(found, "uniform")
     best = [one.best(RIVALS) for one in cells]
     names = sorted({NAMES[one.planner] for one in best if one})
     if not names:
@@ -125,7 +133,7 @@ def expert_gain(model: str, *, wants_gain: bool) -> Callable[[Found], Verdict]:
     """Heddle with EP against Heddle without it."""
 
     def judge(found: Found) -> Verdict:
-        cells = [one for one in found.get("experts", ()) if one.cell.model == model]
+        cells = cells_in(found, "experts", (model,))
         pairs = [(one.of(HEDDLE), one.of(NO_EP)) for one in cells]
         known = [(a.samples_s, b.samples_s) for a, b in pairs if a and b]
         if not known:
@@ -144,8 +152,7 @@ def retiling_lifts(found: Found) -> Verdict:
     """Re-tiled baselines against themselves on Mixtral."""
     gains = [
         tiled.samples_s / plain.samples_s
-        for one in found.get("experts", ())
-        if one.cell.model == "mixtral-8x7b"
+        for one in cells_in(found, "experts", ("mixtral-8x7b",))
         for plain in one.results
         if (tiled := one.of(plain.planner + RETILED)) and plain.samples_s
     ]
@@ -156,7 +163,7 @@ def retiling_lifts(found: Found) -> Verdict:
 
 def only_with_experts_spread(found: Found) -> Verdict:
     """On DeepSeek-V3-like only planners that spread experts have a plan."""
-    cells = [one for one in found.get("experts", ()) if one.cell.model == "deepseek-v3-like"]
+    cells = cells_in(found, "experts", ("deepseek-v3-like",))
     if not cells:
         return UNKNOWN
     plain = {
@@ -176,7 +183,7 @@ def only_with_experts_spread(found: Found) -> Verdict:
 
 def never_falls(found: Found) -> Verdict:
     """Of all planners Heddle alone is never slower after a join."""
-    cells = found.get("growth", ())
+    cells = cells_in(found, "growth")
     planners = [p for p in (*PEERS, HEDDLE) if all(one.of(p) for one in cells)]
     if not cells or HEDDLE not in planners:
         return UNKNOWN

@@ -13,6 +13,7 @@ from benchmarks.paper.planners import NAMES, RETILED
 from benchmarks.paper.results import CellResults, Result
 
 HEDDLE = "heddle-3"
+SAME_PLAN = 1e-9  # share by which sums of the same plan may differ by their order
 RIVALS = (*PEERS, *(peer + RETILED for peer in PEERS))
 
 
@@ -110,7 +111,7 @@ def behind(cells: Sequence[CellResults]) -> list[tuple[CellResults, Result, floa
     found = []
     for cell in cells:
         ahead, best = lead(cell), cell.best(RIVALS)
-        if ahead is not None and best is not None and ahead < 1:
+        if ahead is not None and best is not None and ahead < 1 - SAME_PLAN:
             found.append((cell, best, ahead))
     return found
 

@@ -55,11 +55,22 @@ def test_a_lead_is_over_the_better_placement_of_the_best_baseline():
     assert lead(cell(result("sailor", 0.0), result("heddle-3", 1.0))) is None
 
 
+def figure(*results, name="uniform", models=()):
+    """All cells of a figure with the same results."""
+    cells = [one for one in cells_of(name) if not models or one.model in models]
+    return {name: [CellResults(one, results, (), ()) for one in cells]}
+
+
 def test_first_and_leads():
-    assert first_in("uniform", 2)({"uniform": [AHEAD]}).holds is False
-    assert first_in("uniform", 1)({"uniform": [AHEAD, BELOW]}).holds is True
-    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.19)({"uniform": [AHEAD]}).holds is True
-    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.3)({"uniform": [AHEAD]}).holds is False
+    ahead, below = figure(*AHEAD.results), figure(*BELOW.results)
+    assert first_in("uniform", 11)(ahead).holds is True
+    assert first_in("uniform", 11)(below).holds is False
+    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.19)(ahead).holds is True
+    assert leads_of("uniform", ("llama3-8b",), 0.1, 0.3)(ahead).holds is False
+
+
+def test_a_figure_that_is_not_whole_tells_nothing():
+    assert first_in("uniform", 1)({"uniform": [AHEAD, BELOW]}).holds is None
 
 
 def test_what_is_below_is_listed_with_the_baseline_ahead():
@@ -76,12 +87,14 @@ def test_without_results_nothing_can_be_told():
 
 
 def test_seconds_and_budgets():
-    found = {"uniform": [cell(result("heddle-3", 1.0, seconds=3.1))]}
+    found = figure(result("heddle-3", 1.0, seconds=3.1))
     assert seconds_within(("uniform",), 8.4)(found).holds is True
     assert seconds_within(("uniform",), 3.0)(found).holds is False
-    cut = {"uniform": [cell(result("metis", 1.0, finished=False))]}
+    cut = figure(result("metis", 1.0, finished=False), result("heddle-3", 1.0))
     assert cut_off("metis", "uniform")(cut).holds is True
-    assert no_single_best({"uniform": [AHEAD, BELOW]}).holds is True
+    one, other = figure(*AHEAD.results)["uniform"], figure(*BELOW.results)["uniform"]
+    assert no_single_best({"uniform": [*one[:6], *other[6:]]}).holds is True
+    assert no_single_best({"uniform": one}).holds is False
 
 
 def test_who_never_falls_as_the_cluster_grows():
@@ -90,18 +103,16 @@ def test_who_never_falls_as_the_cluster_grows():
         for one, amp, ours in zip(cells_of("growth"), (1, 3, 2, 4, 5), (2, 3, 3, 4, 5), strict=True)
     ]
     assert never_falls({"growth": cells}).holds is True
-    assert "nobody" in never_falls({"growth": [*cells, cells[0]]}).figure
+    assert "nobody" in never_falls({"growth": [*cells[:4], cells[0]]}).figure
     assert drops_a5000({"growth": cells}).holds is True
 
 
 def test_gains_of_spread_experts():
-    experts = cells_of("experts")
-    rows = (result("heddle-no-ep", 100.0), result("heddle-3", 120.0))
-    mixtral = CellResults(experts[0], rows, (), ())
-    gains = expert_gain("mixtral-8x7b", wants_gain=True)({"experts": [mixtral]})
-    assert gains.holds is True
-    equal = CellResults(experts[3], (rows[0], result("heddle-3", 100.0)), (), ())
-    assert expert_gain("qwen3-30b-a3b", wants_gain=False)({"experts": [equal]}).holds is True
+    plain = result("heddle-no-ep", 100.0)
+    gain = figure(plain, result("heddle-3", 120.0), name="experts", models=("mixtral-8x7b",))
+    assert expert_gain("mixtral-8x7b", wants_gain=True)(gain).holds is True
+    equal = figure(plain, result("heddle-3", 100.0), name="experts", models=("qwen3-30b-a3b",))
+    assert expert_gain("qwen3-30b-a3b", wants_gain=False)(equal).holds is True
 
 
 def test_a_table_says_who_has_no_plan():
