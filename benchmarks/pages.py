@@ -175,8 +175,8 @@ def faults_of_names(text: str) -> list[str]:
 def faults() -> list[str]:
     """Faults in the pages of docs/results, a sentence each that begins with the page."""
     return [
-        f"docs/results/{path.name}: {fault}"
-        for path in sorted(PAGES.glob("*.md"))
+        f"docs/results/{path.relative_to(PAGES)}: {fault}"
+        for path in sorted(PAGES.rglob("*.md"))
         for text in (path.read_text(encoding="utf-8"),)
         for fault in (*faults_of_header(text), *faults_of_names(text))
     ]

@@ -72,19 +72,20 @@ def main() -> None:
         sys.exit(1 if found else 0)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     unmarked = 0
-    for path in sorted(PAGES.glob("*.md")):
+    for path in sorted(PAGES.rglob("*.md")):
+        name = str(path.relative_to(PAGES))
         found_headers = headers(path.read_text(encoding="utf-8"))
         for header in found_headers:
             try:
                 lines = changed_lines(header)
             except MissingHistory as missing:
-                print(f"{path.name}: this checkout has no commit {missing}; fetch all history")
+                print(f"{name}: this checkout has no commit {missing}; fetch all history")
                 continue
             if not lines and not header.dirty:
                 continue
-            says = f"{path.name} of {header.commit}: {lines} lines changed in "
+            says = f"{name} of {header.commit}: {lines} lines changed in "
             says += ", ".join(header.folders)
-            if header is found_headers[0] and not marked(readme, path.name, header.commit):
+            if header is found_headers[0] and not marked(readme, name, header.commit):
                 unmarked += 1
                 says += f"; README links to it without 'of {header.commit}'"
             print(says)

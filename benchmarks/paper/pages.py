@@ -16,6 +16,7 @@ from benchmarks.paper.results import CellResults, results_of
 from benchmarks.paper.store import FOLDER, read_measured
 from benchmarks.paper.tables import as_json, behind, details, never_first, throughputs
 
+MEASURES = ("planner", "benchmarks/baselines", "benchmarks/paper")
 FOLDER_OF_PAGES = PAGES / "paper"
 BESIDE = {
     "table1": "Table 1 from capability tests",
@@ -99,7 +100,7 @@ def _further(plans: Path) -> list[tuple[str, str, Verdict]]:
 
 
 def _top(title: str) -> str:
-    return f"# {title}\n\n{header('make paper', ['planner', 'benchmarks'], '.')}\n\n"
+    return f"# {title}\n\n{header('make paper', MEASURES, '.')}\n\n"
 
 
 def _figure(folder: Path, figure: str, cells: Sequence[CellResults]) -> list[Path]:
