@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.pages import PAGES, header
-from benchmarks.paper import efficiency, sweep, table1
+from benchmarks.paper import by_formula, efficiency, sweep, table1
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import Verdict, claims_page
 from benchmarks.paper.further_claims import FURTHER_CLAIMS
@@ -56,7 +56,7 @@ def draw(folder: Path = FOLDER_OF_PAGES, plans: Path = FOLDER) -> list[Path]:
         cells = tuple(one for one in cells if one.results)
         if cells:
             found[figure] = cells
-            written += _figure(folder, figure, cells)
+            written += _figure(folder, plans, figure, cells)
     also = _beside(folder, plans, found.get("uniform", ()))
     beside = [path.stem for path in also if path.suffix == ".md"]
     written += also
@@ -103,7 +103,7 @@ def _top(title: str) -> str:
     return f"# {title}\n\n{header('make paper', MEASURES, '.')}\n\n"
 
 
-def _figure(folder: Path, figure: str, cells: Sequence[CellResults]) -> list[Path]:
+def _figure(folder: Path, plans: Path, figure: str, cells: Sequence[CellResults]) -> list[Path]:
     picture, page, data = (folder / f"{figure}{ending}" for ending in (".svg", ".md", ".json"))
     models = dict.fromkeys(one.cell.model for one in cells)
     if figure == "uniform":
@@ -143,7 +143,8 @@ formula prices it.
 {details(cells)}
 
 {_never_first(cells)}
-"""
+
+{by_formula.text(cells, plans)}"""
     )
     page.write_text(text, encoding="utf-8")
     return [picture, data, page]

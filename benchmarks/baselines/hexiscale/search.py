@@ -132,33 +132,12 @@ class _Rounds:
         return path
 
     def _seconds(self, pipelines: Sequence[_Pipeline]) -> float:
-        numbers, count = self._numbers, len(pipelines)
-        slowest = max(
-            pipeline_seconds(numbers, stages, blocks, self._samples, micro_batches)
-            for (stages, blocks), micro_batches in zip(
-                pipelines, self._micro_batches(count), strict=True
-            )
-        )
-        return PIPELINE_FACTOR * slowest + SYNC_FACTOR * self._sync_s(pipelines)
+        micro_batches = self._micro_batches(len(pipelines))
+        rows = [(one, self._samples, m) for one, m in zip(pipelines, micro_batches, strict=True)]
+        return plan_seconds(self._numbers, rows)
 
     def _micro_batches(self, count: int) -> tuple[int, ...]:
         return shares_of(self._question.workload.global_batch // self._samples, count)
-
-    def _sync_s(self, pipelines: Sequence[_Pipeline]) -> float:
-        """The gradient sum, layer by layer over all pipelines, the slowest link counts."""
-        numbers, count = self._numbers, len(pipelines)
-        if count == 1:
-            return 0.0
-        model = self._question.workload.model
-        weights = BLOCK_WEIGHTS * model.hidden**2 * numbers.value_bytes
-        total = 0.0
-        for layer in range(model.layers):
-            holders = [_holder(stages, blocks, layer) for stages, blocks in pipelines]
-            types = sorted({stage.gpu_type for stage in holders})
-            rate = min(numbers.between(a, b) for a in types for b in types)
-            tp = min(stage.tp for stage in holders)
-            total += SYNC_MESSAGES * weights / (tp * count * rate) * (count - 1)
-        return total
 
     def laid_out(self, pipelines: Sequence[_Pipeline]) -> Layout:
         """Each pipeline is a grid of one replica."""
@@ -172,6 +151,33 @@ class _Rounds:
             )
             grids.append(Grid(rows, (micro_batches,)))
         return Layout(tuple(grids), self._numbers.recompute)
+
+
+def plan_seconds(numbers: Quantities, rows: Sequence[tuple[_Pipeline, int, int]]) -> float:
+    """The slowest pipeline and the gradient sum, of (pipeline, micro-batch, M) rows."""
+    slowest = max(
+        pipeline_seconds(numbers, stages, blocks, samples, micro_batches)
+        for (stages, blocks), samples, micro_batches in rows
+    )
+    sync_s = _sync_s(numbers, [one for one, _, _ in rows])
+    return PIPELINE_FACTOR * slowest + SYNC_FACTOR * sync_s
+
+
+def _sync_s(numbers: Quantities, pipelines: Sequence[_Pipeline]) -> float:
+    """The gradient sum, layer by layer over all pipelines; the slowest link counts."""
+    count = len(pipelines)
+    if count == 1:
+        return 0.0
+    model = numbers.question.workload.model
+    weights = BLOCK_WEIGHTS * model.hidden**2 * numbers.value_bytes
+    total = 0.0
+    for layer in range(model.layers):
+        holders = [_holder(stages, blocks, layer) for stages, blocks in pipelines]
+        types = sorted({stage.gpu_type for stage in holders})
+        rate = min(numbers.between(a, b) for a in types for b in types)
+        tp = min(stage.tp for stage in holders)
+        total += SYNC_MESSAGES * weights / (tp * count * rate) * (count - 1)
+    return total
 
 
 def _holder(stages: Sequence[TypedStage], blocks: Sequence[int], layer: int) -> TypedStage:

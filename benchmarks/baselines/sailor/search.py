@@ -123,7 +123,6 @@ class _Search:
         if slot < 0 or counters[0] > counters[1]:
             return np.inf, None
         known = self._table[1][slot]
-        update_s = self._update_s(types, tp) if stages == 1 else 0.0
         own_s = (micro_batches - 1) * known[MOST] + known[SUM] + known[P2P] + known[RING]
         rows = []
         for stage in range(stages):
@@ -133,7 +132,9 @@ class _Search:
             if stage + 1 < stages:
                 arguments = (tp, seconds, rings, p2p, dp, micro_batches, self._table, counters)
                 slot = solve(stage + 1, left, *arguments)
-        return float(own_s + update_s), rows
+        if stages == 1:
+            own_s += self._update_s(types, tp, rows[0])
+        return float(own_s), rows
 
     def _allowed(self) -> int:
         """Splits that may be priced now."""
@@ -158,13 +159,14 @@ class _Search:
             rings[stage] = ring_seconds(num_bytes, dp, rate)
         return rings, 2 * numbers.boundary_bytes(size) / rate
 
-    def _update_s(self, types: list[str], tp: np.ndarray) -> float:
+    def _update_s(self, types: list[str], tp: np.ndarray, split: tuple[int, ...]) -> float:
         """Of the optimizer, which the formula has for one stage only."""
         profile = self._question.profile
-        rows = [profile.gpu_type(kind) for kind in types]
         return max(
-            row.optimizer_s_per_parameter * sum(self._numbers.parameters(int(degree)))
-            for row, degree in zip(rows, tp[0], strict=True)
+            profile.gpu_type(kind).optimizer_s_per_parameter
+            * sum(self._numbers.parameters(int(degree)))
+            for kind, degree, count in zip(types, tp[0], split, strict=True)
+            if count
         )
 
     def _laid_out(

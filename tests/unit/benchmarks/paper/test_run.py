@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.paper.by_formula import rows_of
 from benchmarks.paper.cells import Cell, cells_of
 from benchmarks.paper.results import results_of
 from benchmarks.paper.run import left_to_plan, plan_cells
@@ -44,6 +45,11 @@ def test_a_cell_is_planned_once_and_its_results_are_those_of_its_plans(tmp_path)
         if counted is not None:
             assert one.samples_s == pytest.approx(16 / counted["iteration_s"], rel=1e-12)
             assert one.best_samples_s >= one.samples_s
+    believed = {
+        name: (own, ours) for name, own, ours in rows_of(results_of(SMALL, tmp_path), tmp_path)
+    }
+    assert {"hexiscale", "metis"} <= believed.keys()
+    assert all(own > 0 for own, _ in believed.values())
     asked = {name for _, name in left_to_plan([SMALL], 0.4, tmp_path)}
     assert asked == {n for n, row in rows.items() if not row["finished"]} - {
         "heddle-0.5",

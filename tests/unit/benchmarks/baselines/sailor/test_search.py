@@ -61,7 +61,7 @@ def seconds_of(numbers, types, chosen, rows, cuts, size, dp):
         profile = numbers.question.profile
         total += max(
             profile.gpu_type(k).optimizer_s_per_parameter * sum(numbers.parameters(chosen[k][0]))
-            for k in chosen
+            for k in kinds[0]
         )
     return total
 
