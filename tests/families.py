@@ -118,6 +118,8 @@ MIXTURES: dict[str, ModelShape] = {
     )
 }
 
+ALL = {**FAMILIES, **MIXTURES}
+
 
 def grouped(model: ModelShape, kv_heads: int) -> ModelShape:
     """The same with fewer heads of keys and values."""

@@ -6,6 +6,8 @@
     epoch 3   prepared likewise, then two replicas; rank 1 is killed in a step
     epoch 4   rank 0 alone goes on from what it holds, and writes the final weights
     epoch 5   rank 0 starts anew from the checkpoint
+A mixture spreads its experts over two replicas in epoch 1, with three micro-batches and with one,
+and over the slots of a TP group in epoch 2.
 Each change moves the state with `verify: Full`.
 """
 
@@ -24,9 +26,9 @@ import torch
 from deepspeed.accelerator import set_accelerator
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
-from planner.plans.plan import Plan
+from planner.plans.plan import PlacedStage, Plan
 from planner.plans.ranks import RankMap
-from tests.families import FAMILIES
+from tests.families import ALL, MIXTURES
 from tests.simulated_device import recorded_wire
 from tests.simulated_device.device import device_numbers
 from tests.simulated_device.rules import RULES
@@ -88,6 +90,13 @@ def many(trained: Plan, recompute: tuple[str, ...] = ()) -> Plan:
     return Plan(tuple(templates), trained.placement)
 
 
+def replicas(stage: str, count: int) -> Plan:
+    """Replicas of one stage, each on a GPU of its own."""
+    (one,) = plan(stage).templates
+    spots = tuple(PlacedStage(0, replica, 0, "a", (replica,)) for replica in range(count))
+    return Plan((replace(one, micro_batches=(1,) * count),), spots)
+
+
 PLANS = {
     1: many(plan("1x2+1x2"), ("full", "selective")),
     2: many(plan("2x4")),
@@ -97,9 +106,24 @@ PLANS = {
 }
 
 
+def spread(trained: Plan, *counts: int) -> Plan:
+    """The same with whole experts on the GPUs of its stage, and these micro-batches."""
+    (one,) = trained.templates
+    stages = (replace(one.stages[0], ep=2, etp=1, recompute="full"),)
+    return Plan((replace(one, stages=stages, micro_batches=counts),), trained.placement)
+
+
+SPREAD = {**PLANS, 1: spread(replicas("1x4", 2), 3, 1), 2: spread(plan("2x4"), SAMPLES)}
+
+
+def plans_of(family: str) -> dict[int, Plan]:
+    """{epoch: its plan}."""
+    return SPREAD if family in MIXTURES else PLANS
+
+
 def spec_of(family: str, data: str, folder: Path) -> TrainingSpec:
     """The job."""
-    model = FAMILIES[family]
+    model = ALL[family]
     return TrainingSpec(
         model=model.name,
         shape=model.to_json(),
@@ -118,7 +142,8 @@ def spec_of(family: str, data: str, folder: Path) -> TrainingSpec:
 
 def directive_of(epoch: int, spec: TrainingSpec, ranks: int, holds: int | None) -> Directive:
     """Of the plan of an epoch, for the ranks that are left."""
-    spots = {(seat.node, seat.gpu): seat.rank for seat in RankMap.of(PLANS[epoch]).seats}
+    plans = plans_of(spec.model)
+    spots = {(seat.node, seat.gpu): seat.rank for seat in RankMap.of(plans[epoch]).seats}
     members = tuple(
         Member(pod="a", slot=gpu, node="a", gpu=gpu, rank=spots.get(("a", gpu)), holds=holds)
         for gpu in range(ranks)
@@ -128,9 +153,9 @@ def directive_of(epoch: int, spec: TrainingSpec, ranks: int, holds: int | None) 
         epoch=epoch,
         phase="prepare",
         reason="start" if holds is None else "join",
-        plan=PLANS[epoch].to_json(),
-        plan_digest=PLANS[epoch].digest,
-        layouts={} if holds is None else {holds: PLANS[holds].to_json()},
+        plan=plans[epoch].to_json(),
+        plan_digest=plans[epoch].digest,
+        layouts={} if holds is None else {holds: plans[holds].to_json()},
         members=members,
         store="127.0.0.1:1",
         training=spec,
@@ -141,7 +166,7 @@ class Actor:
     """One rank."""
 
     def __init__(self, family: str, way: Way, rank: int, store: Any, say: Say) -> None:
-        self.rank, self.model, self.say = rank, FAMILIES[family], say
+        self.rank, self.model, self.say = rank, ALL[family], say
         self.services = StoryServices(way)
         self.services.store = store
         self.state, self.saves = RankState(), Saves()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.families import FAMILIES
+from tests.families import ALL, FAMILIES, MIXTURES
 from tests.simulated_device.law import disorder, stuck
 from tests.simulated_device.lives import Told, lives
 from tests.unit.worker.data.lines import prepared_lines
@@ -16,9 +16,10 @@ from tests.unit.worker.data.lines import prepared_lines
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 LIMIT_S = 600.0  # on a busy machine; a quiet one needs half a minute
 FIRST = ("llama3", "qwen2")  # in fp32; in bf16 with dropout, windows and a tied head
+OTHERS = ([one for one in FAMILIES if one not in FIRST], [*MIXTURES])
 families = pytest.mark.parametrize(
     "family",
-    [*FIRST, *(pytest.param(f, marks=pytest.mark.system) for f in FAMILIES if f not in FIRST)],
+    [*FIRST, *(pytest.param(f, marks=pytest.mark.system) for f in ALL if f not in FIRST)],
 )
 EQUAL = ("digest", "evaluation", "loss", "norm", "bits", "save", "files", "saved", "lost")
 STAGED = "gpt2"  # dropout, biases and positions
@@ -35,7 +36,7 @@ def told(tmp_path_factory):
 
     def of(family: str, way: str) -> list[Told]:
         if f"{family}:{way}" not in found:
-            group = FIRST if family in FIRST else [one for one in FAMILIES if one not in FIRST]
+            group = FIRST if family in FIRST else OTHERS[family in MIXTURES]
             stories = [f"{one}:{of}" for one in group for of in ("cpu", "recorded")]
             stories = [f"{family}:cpu", f"{family}:staged"] if way == "staged" else stories
             found.update(lives(tmp_path_factory.mktemp("lives"), data, stories, LIMIT_S))
@@ -74,11 +75,23 @@ def test_nccl_would_run_all_operations_in_one_order_from_one_thread(family, told
 
 @families
 def test_the_host_waits_once_a_step_and_copies_no_more_than_the_input(family, told):
+    if family in MIXTURES:
+        pytest.skip("its host reads how many rows travel, see below")
     for rows in told(family, "recorded"):
         budgets = [value for _, value in said(rows, "budget")]
         assert {waits for waits, _ in budgets} == {WAITS}
         most = max(copies for _, copies in budgets)
         assert most <= 4 * (COPIES + DROPOUTS.get(family, 0)) + 1  # and the frequencies, once
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("family", MIXTURES)
+def test_of_a_mixture_the_host_waits_once_for_each_pass_whose_rows_travel(family, told):
+    blocks = sum(MIXTURES[family].kind(layer) == "moe_block" for layer in range(6))
+    for rows in told(family, "recorded"):
+        waits = {waits for _, (waits, _) in said(rows, "budget")}
+        # Epochs 1 and 2 spread experts: 3 and 4 rounds, each pass recomputed; later ones do not.
+        assert waits == {WAITS, WAITS + 2 * 3 * blocks, WAITS + 2 * 4 * blocks}
 
 
 @pytest.mark.system

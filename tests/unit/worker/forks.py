@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import selectors
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,10 +30,21 @@ def forked(work: Callable[[TextIO], None]) -> tuple[int, int]:
 
 
 def ended(children: list[tuple[int, int]]) -> list[str]:
-    """What each child has written, once all have ended."""
-    answers = []
-    for pid, out in children:
-        with os.fdopen(out) as lines:
-            answers.append(lines.read())
+    """What each child has written, once all have ended.
+
+    All are read at once: a child with much to say would wait, and its peers for it.
+    """
+    written = {out: b"" for _, out in children}
+    with selectors.DefaultSelector() as readable:
+        for out in written:
+            readable.register(out, selectors.EVENT_READ)
+        while readable.get_map():
+            for key, _ in readable.select():
+                part = os.read(key.fd, 1 << 16)
+                written[key.fd] += part
+                if not part:
+                    readable.unregister(key.fd)
+                    os.close(key.fd)
+    for pid, _ in children:
         os.waitpid(pid, 0)
-    return answers
+    return [written[out].decode() for _, out in children]
