@@ -20,6 +20,7 @@ from tests.builders import MOE, heddle_job, tiled
 from tests.checkpoints import of_a_job, save, state
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.device.gpus import Nvml
 from worker.weights.run_record import RECORD, RunRecord
 
 pytestmark = pytest.mark.slow
@@ -185,3 +186,20 @@ def test_verbs_of_checkpoints(tmp_path):
 def test_a_path_in_s3(path, environment, words):
     nobody = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_ENDPOINT_URL": ""}
     assert words in refused("checkpoint", "ls", path, **{**nobody, **environment})
+
+
+@pytest.mark.skipif(Nvml().version() is not None, reason="this machine has an NVIDIA driver")
+def test_gpus_that_are_not_there(job):
+    cuda = job(worker={"device": "CUDA"})
+    assert "no NVIDIA driver" in refused("train", cuda)
+    assert "no NVIDIA driver" in refused("train", job(), "--device", "cuda")
+    assert "no CUDA device" in refused("profile", "--gpu-type", "h100", "--device", "cuda")
+
+
+def test_a_precision_that_no_gpu_is_trained_in(job):
+    path = job()
+    body = yaml.safe_load(path.read_text())
+    body["spec"]["training"]["precision"] = "fp8"
+    path.write_text(yaml.safe_dump(body))
+    assert "fp8" in refused("train", path)
+    assert "fp8" in refused("plan", "--composition", "h100=1x2", "--precision", "fp8")

@@ -16,7 +16,9 @@ from typing import Any
 FAMILIES = ("llama3", "gpt2", "qwen3")
 TOLERANCE = 1e-5  # of a loss in fp32: cos, exp and fma differ between processor and GPU
 LOW_TOLERANCE = 2e-2  # in bf16
-LIMIT_S = 290.0 * int(os.environ.get("PATIENCE", "1"))
+RESERVE = 1.2  # over the planner's bytes: CUDA's context, and what torch's allocator keeps
+PATIENCE = int(os.environ.get("PATIENCE", "1"))
+LIMIT_S = 290.0 * PATIENCE
 Found = dict[str, Any]
 
 
@@ -59,11 +61,11 @@ def wire(way: str) -> Found:
 
 
 def update(way: str) -> Found:
-    """Whether an update has the same bits whole, cut and strided, and those of the processor."""
+    """Whether an update has the bits of the processor, whole, cut and strided."""
     from tests.unit.worker.ranks import run_ranks
 
     (found,) = run_ranks(f"tests.gpu.ranks:{way}_updates", 1)
-    return found | {"ok": found["whole"] == found["cut"] == found["strided"]}
+    return found | {"ok": len(set(found.values())) == 1}
 
 
 def story(way: str) -> Found:
@@ -91,8 +93,53 @@ def story(way: str) -> Found:
     return found
 
 
+def attention(way: str) -> Found:
+    """Torch's kernels of attention and their memory; the largest term is that of all scores."""
+    from tests.unit.worker.ranks import run_ranks
+
+    (cases,) = run_ranks(f"tests.gpu.work:{way}_attends", 1)
+    near = all(
+        case["apart"] <= (TOLERANCE if name.startswith("fp32") else LOW_TOLERANCE)
+        for name, case in cases.items()
+    )
+    small = way == "dry" or all(
+        case["peak_bytes"] < case["scores_bytes"]
+        for name, case in cases.items()
+        if name.startswith("bf16")
+    )
+    return {"cases": cases, "ok": near and small}
+
+
+def engine(way: str) -> Found:
+    """An engine alone: one wait a step, and no more memory than the planner's rule allows."""
+    from tests.gpu.work import is_finite
+    from tests.unit.worker.ranks import run_ranks
+
+    (found,) = run_ranks(f"tests.gpu.work:{way}_trains", 1, LIMIT_S)
+    fits = way == "dry" or found["memory_bytes"] <= RESERVE * found["planner_bytes"]
+    return found | {"ok": is_finite(found["losses"]) and not any(found["waits"]) and fits}
+
+
+def job(way: str) -> Found:
+    """A job through agents: a rank joins, one leaves, one is killed."""
+    from tests.gpu.job import run
+
+    return run(way, PATIENCE)
+
+
+def profile(way: str) -> Found:
+    """A profile of the device, with which a plan is made."""
+    from tests.unit.worker.ranks import run_ranks
+    from worker.engine.update_digest import UPDATE_DIGEST
+
+    (found,) = run_ranks(f"tests.gpu.work:{way}_profiles", 1, LIMIT_S)
+    times = [*found["forward_s"].values(), *found["update"], found["samples_s"]]
+    return found | {"ok": found["update_digest"] == UPDATE_DIGEST and min(times) > 0}
+
+
 CHECKS: dict[str, Callable[[str], Found]] = {
-    check.__name__: check for check in (versions, fork, device, wire, update, story)
+    check.__name__: check
+    for check in (versions, fork, device, wire, update, story, attention, engine, job, profile)
 }
 
 

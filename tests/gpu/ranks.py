@@ -7,7 +7,8 @@ from functools import partial
 from itertools import pairwise
 
 
-def _device(way):
+def device_of_way(way):
+    """The device of a check."""
     if way == "dry":
         from tests.simulated_device.device import SimulatedDevice
 
@@ -20,7 +21,7 @@ def _device(way):
 def _multiplies(way, rank, store):
     import torch
 
-    device = _device(way)
+    device = device_of_way(way)
     square = device.put(torch.eye(4) * 2.0)
     return float(device.host(square @ square).sum()) / 2
 
@@ -28,7 +29,7 @@ def _multiplies(way, rank, store):
 def _keeps(way, rank, store):
     from tests.contracts.device_contract import kept
 
-    return kept(_device(way))
+    return kept(device_of_way(way))
 
 
 def _sends(way, rank, store):
@@ -36,7 +37,7 @@ def _sends(way, rank, store):
     from worker.world.gloo_wire import GlooWire
     from worker.world.staged_wire import StagedWire
 
-    device = _device(way)
+    device = device_of_way(way)
     return kept(rank, store, StagedWire.over(GlooWire.form, device), device)
 
 
@@ -65,7 +66,7 @@ def _updates(way, rank, store):
     def strided(tensor):
         return tensor.t().contiguous().t()
 
-    device, as_it_is = _device(way), lambda tensor: tensor
+    device, as_it_is = device_of_way(way), lambda tensor: tensor
     return {
         "whole": digest(device, as_it_is),
         "cut": digest(device, as_it_is, (0, 5, 48, 96)),

@@ -13,12 +13,12 @@ import pytest
 from tests.gpu.checks import CHECKS
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 1400.0  # on a busy machine; a quiet one needs a minute
+LIMIT_S = 2400.0  # on a busy machine; a quiet one needs three minutes
 
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(2500)
 def test_all_checks_hold_on_the_simulated_device(tmp_path):
     done = subprocess.run(
         [str(ROOT / "tests" / "gpu" / "run.sh"), "--dry"],

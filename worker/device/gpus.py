@@ -7,6 +7,7 @@ Source: NVIDIA's NVML API reference.
 from __future__ import annotations
 
 import ctypes
+import re
 from typing import NamedTuple, Protocol
 
 from planner.wording import counted
@@ -17,6 +18,9 @@ LEAST_DRIVER = 580  # the first branch with CUDA 13, of which torch's wheels are
 FREE_SHARE = 0.9  # of a GPU's memory at the start; CUDA itself takes less than a gigabyte
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
+_SIZE = re.compile(r"\d+gb")
+_TWO_SIZES = ("a100", "v100")  # sold with two sizes of memory, which the driver's name states
+_FORMS = ("pcie", "nvl", "pro", "rtx")  # words of a type that the driver says as well
 
 
 class Gpu(NamedTuple):
@@ -109,8 +113,15 @@ def check_type(name: str, gpu_type: str) -> None:
     Raises:
         DeviceUnusable: the driver names another model.
     """
-    model = gpu_type.partition("-")[0].lower()
-    if model not in name.lower().replace("-", " ").replace("gh200", "gh200 h100").split():
+    model, *rest = gpu_type.lower().split("-")
+    words = name.lower().replace("-", " ").replace("gh200", "gh200 h100").split()
+    sizes = [word for word in words if _SIZE.fullmatch(word)]
+    told = {model, *(word for word in rest if word in _FORMS)}
+    if model == "rtx":  # whose number is the model, as in rtx-3090
+        told |= {word for word in rest if word.isdecimal()}
+    elif model in _TWO_SIZES and sizes:
+        told |= {f"{word}gb" for word in rest if word.isdecimal()}
+    if not told <= {*words}:
         raise DeviceUnusable(
             f"the node says that its GPUs are {gpu_type}, the driver says {name}; correct the "
             "node's label",

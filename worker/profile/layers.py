@@ -135,13 +135,13 @@ def _attention(
 
 def _kept_bytes(layer: Layer, forward: Callable[[], torch.Tensor]) -> int:
     """Bytes of everything that autograd keeps for the backward pass, weights apart."""
-    weights = {weight.untyped_storage().data_ptr() for weight in layer.parameters()}
+    weights = {weight.untyped_storage()._cdata for weight in layer.parameters()}
     kept: dict[int, int] = {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage._cdata not in weights:  # by the storage, not its address, which a device hides
+            kept[storage._cdata] = storage.nbytes()
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
