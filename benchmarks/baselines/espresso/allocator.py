@@ -3,7 +3,8 @@
 A quick plan of one repeated type is the first bound.  Depth of the tree is a GPU type, a branch the
 number of stages that it gets; the key is an optimistic time: all work over the speed of all stages,
 those that are left as fast as the fastest type, with the bubble of an even pipeline.  A node is
-pruned where that is no better than the best plan, or where memory cannot hold the model.
+pruned where that is no better than the best plan, or where memory cannot hold the model.  DP goes
+from high to low: with as many GPUs as here the bound of one replica prunes nothing.
 Source: Zhou et al., Espresso, INFOCOM 2025.
 """
 
@@ -32,12 +33,11 @@ def plan(question: Question, budget: Budget) -> Answer:
     load(numbers)
     meter, batch = Meter(budget), question.workload.global_batch
     search = _Allocator(question, numbers, meter)
-    for size in numbers.micro_batches:
-        dp = 1
-        while dp <= question.composition.gpus and batch % (dp * size) == 0:
-            if not search.try_dp(size, dp):
+    most = question.composition.gpus.bit_length() - 1
+    for dp in (1 << power for power in range(most, -1, -1)):
+        for size in numbers.micro_batches:
+            if batch % (dp * size) == 0 and not search.try_dp(size, dp):
                 return meter.answer()
-            dp *= 2
     return meter.answer()
 
 

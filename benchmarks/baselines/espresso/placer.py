@@ -65,13 +65,15 @@ class Placer:
         return min(rooms) >= 1 and sum(rooms) >= self.blocks
 
     def placements(self, counts: Mapping[str, int]) -> Iterator[Placed]:
-        """One for each number of blocks of the first stage, where the model fits."""
+        """One for each number of blocks of the first stage, where the model fits; none twice."""
         depth = sum(counts.values())
         speed = sum(number / self.forward_s(kind) for kind, number in counts.items())
         shares = {kind: self.blocks / self.forward_s(kind) / speed for kind in counts}
+        seen: set[Placed] = set()
         for first in range(1, self.blocks - depth + 2):
             placed = self._placed(counts, shares, depth, first)
-            if placed is not None:
+            if placed is not None and placed not in seen:
+                seen.add(placed)
                 yield placed
 
     def _placed(
