@@ -24,7 +24,7 @@ from benchmarks.baselines.layout import Grid, GridStage, Group, Layout, listed_g
 from benchmarks.baselines.quantities import Quantities, require_profiled
 from planner.cluster.gpu_types import find_gpu
 
-ROUNDS = 40  # as it is run on clusters of this size
+ROUNDS = 40  # at least, as it is run on clusters of this size
 GPUS_A_PIPELINE = 8  # at the start
 LEAST_GPUS = 5  # of a pipeline
 SAMPLES = 2  # of a micro-batch: fixed by the pipelines at the start
@@ -34,7 +34,7 @@ SYNC_MESSAGES = 2
 
 
 def plan(question: Question, budget: Budget, *, as_released: bool = False) -> Answer:
-    """The plan of every round whose pipelines fit, ranked.
+    """The plan of every round whose pipelines fit, ranked; rounds try every number of pipelines.
 
     Raises:
         InvalidComposition: there is no GPU.
@@ -48,7 +48,10 @@ def plan(question: Question, budget: Budget, *, as_released: bool = False) -> An
     least = min(total, total // layers + 1)
     most = max(least, total // LEAST_GPUS)
     parts = min(most, max(least, total // GPUS_A_PIPELINE))
-    for _ in range(ROUNDS):
+    left, done = set(range(least, most + 1)), 0
+    while left or done < ROUNDS:
+        left.discard(parts)
+        done += 1
         for each in rounds:
             if not meter.goes_on():
                 return meter.answer()
