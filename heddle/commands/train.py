@@ -148,7 +148,7 @@ def train(
         click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
         sys.exit(2)
     if check:
-        _say_checked(job, choices, machine, output)
+        _say_checked(job, choices, output)
         return
     click.echo(
         f"heddle train {job}: Ctrl-C saves a checkpoint and ends it; the same command goes on.",
@@ -184,7 +184,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
         yield choices.of_run(held.run)
 
 
-def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> None:
+def _say_checked(job: Path, choices: Choices, output: str) -> None:
     from planner.wording import counted
 
     if output == "json":
@@ -192,7 +192,7 @@ def _say_checked(job: Path, choices: Choices, machine: Machine, output: str) -> 
         return
     for note in choices.notes:
         click.echo(f"note: {note}")
-    where = "emulated nodes" if choices.emulates else machine.gpu_type
+    where = "emulated nodes" if choices.emulates else choices.nodes.nodes[0].gpu_type
     click.echo(
         f"{job}: nothing is wrong; it would train {counted(choices.job.spec.steps, 'step')} with "
         f"{counted(choices.nodes.gpus, 'rank')} on {where}"
@@ -219,7 +219,7 @@ def _train(
     is_quiet = output == "json"
     with run_folder("heddle-train-") as folder:
         profiles = None
-        if not choices.emulates:
+        if choices.is_measured:
             profiles = _measured(choices, machine, folder, is_live, output)
         options: RunOptions = run_options(choices, profiles, seed)
         check_nodes(choices.nodes, choices.script, options.profile)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from heddle.train.checkpoints import saved_here
-from heddle.train.machine import ALIAS, Machine
+from heddle.train.machine import ALIAS, Machine, why_no_gpus
 from heddle.train.preconditions.given_plan import given_plan
 from heddle.train.run import MOST_GPUS
 from heddle.train.script import Event, check_script, load_nodes, load_script
@@ -28,8 +28,7 @@ from planner.wording import reason_of
 from worker.checkpoint.vaults.open_vault import folder_of
 from worker.data.corpus import check_pairs
 from worker.data.making.tokenizing import tokenization, why_unfit
-from worker.device.gpus import Nvml, check_gpus
-from worker.errors import DeviceUnusable
+from worker.device.gpus import Driver, Nvml
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
 
@@ -88,13 +87,20 @@ class Choices:
         joined = sum(event.node.gpus for event in self.script if event.node is not None)
         return self.nodes.gpus + joined
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether the processor trains, whose profile is measured first."""
+        return not self.emulates and self.job.spec.worker.device != "CUDA"
+
     def of_run(self, run: str) -> Choices:
         """The same for a run with an id, which stands for the uid of a job on a cluster."""
         metadata = self.job.metadata.model_copy(update={"uid": run})
         return replace(self, job=self.job.model_copy(update={"metadata": metadata}))
 
 
-def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
+def choose(
+    source: Path, options: TrainOptions, machine: Machine, driver: Driver | None = None
+) -> Choices:
     """What is run.
 
     Raises:
@@ -110,6 +116,9 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
             return None
 
     job = _job(source, options.output, wrong)
+    is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
+    driver = driver or Nvml()
+    machine = machine.on_gpus(driver) if is_cuda else machine
     here = Composition(
         (Node(name=NODE, gpu_type=machine.gpu_type, gpus=options.ranks or machine.usual_ranks),)
     )
@@ -144,8 +153,8 @@ def choose(source: Path, options: TrainOptions, machine: Machine) -> Choices:
             *_checkpoints(job),
             *_limits(job, nodes, script, options.plan),
         ]
-    is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
-    wrong += _gpus(nodes) if is_cuda else []
+    if is_cuda:
+        wrong += why_no_gpus(driver, max(node.gpus for node in (nodes or here).nodes))
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)), code="Refused")
@@ -177,7 +186,7 @@ def as_run_here(
     """The job without what only a cluster has, and a sentence for each thing that was left out."""
     spec, notes = job.spec, list(job.notes)
     elastic = spec.elastic
-    if elastic.gpu_types.allow and not emulates:
+    if elastic.gpu_types.allow and not emulates and not is_cuda:
         allowed = ", ".join(elastic.gpu_types.allow)
         notes.append(
             f"spec.elastic.gpuTypes.allow ({allowed}) is ignored here, because the CPU trains"
@@ -201,16 +210,6 @@ def as_run_here(
     update = {"elastic": elastic, "output": Output(path=str(output)), "worker": worker}
     here = job.model_copy(update={"spec": spec.model_copy(update=update)})
     return saved_here(here, output), tuple(notes)
-
-
-def _gpus(nodes: Composition | None) -> list[str]:
-    """A sentence if the ranks cannot have a GPU each."""
-    ranks = max((node.gpus for node in nodes.nodes), default=1) if nodes else 1
-    try:
-        check_gpus(Nvml(), ranks)
-    except DeviceUnusable as error:
-        return [f"--device cuda: {error}"]
-    return []
 
 
 def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:
@@ -288,6 +287,12 @@ def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine
     """A rank either waits for an emulated device's time or does not; those that meet must agree."""
     joined = [event.node for event in script if event.node is not None]
     types = {node.gpu_type for node in (*nodes.nodes, *joined)}
+    if machine.gpus and types != {machine.gpu_type}:
+        others = ", ".join(sorted(types - {machine.gpu_type}))
+        return [
+            f"nodes are of {others}, and the GPUs of this machine are {machine.gpu_type}; write "
+            "that type, or leave --device out to emulate others"
+        ]
     if machine.gpu_type not in types or types == {machine.gpu_type}:
         return []
     others = ", ".join(sorted(types - {machine.gpu_type}))

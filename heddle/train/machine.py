@@ -1,4 +1,4 @@
-"""This machine as a place to train: its processor is a GPU type of its own, `cpu-<processor>`.
+"""This machine as a place to train: its GPUs, or its processor as a GPU type, `cpu-<processor>`.
 
 Invariant: pure but for what the system says of itself.
 Source: Linux' /proc and cgroup v2.
@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from heddle_operator.inventory.accelerators import canonical
+from worker.device.gpus import Driver, check_gpus
+from worker.errors import DeviceUnusable
 
 ALIAS = "cpu"  # in files of nodes and events: this machine's processor, whatever its name
 MOST_NAME = 32  # characters of the processor in the type's name
@@ -26,21 +30,32 @@ class Machine:
         processor: its name as the system says it.
         cores: that this process may use.
         memory_bytes: that this process may use.
+        gpu: type of its GPUs, where these train; "": the processor does.
+        gpus: that train.
     """
 
     processor: str
     cores: int
     memory_bytes: int
+    gpu: str = ""
+    gpus: int = 0
 
     @property
     def gpu_type(self) -> str:
-        """`cpu-amd-epyc`: what stages and nodes of plans call it."""
-        return f"{ALIAS}-{slug(self.processor)}"
+        """`h100`, or `cpu-amd-epyc`: what stages and nodes of plans call it."""
+        return self.gpu or f"{ALIAS}-{slug(self.processor)}"
 
     @property
     def usual_ranks(self) -> int:
-        """One rank for each core, within limits."""
-        return max(1, min(self.cores, MOST_RANKS))
+        """One rank for each GPU, or for each core within limits."""
+        return self.gpus or max(1, min(self.cores, MOST_RANKS))
+
+    def on_gpus(self, driver: Driver) -> Machine:
+        """The same where its GPUs train, all of the type of the first; without any as it is."""
+        found = driver.gpus()
+        if not found:
+            return self
+        return replace(self, gpu=canonical(found[0].name.replace(" ", "-")), gpus=len(found))
 
 
 def this_machine(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
@@ -73,3 +88,12 @@ def _limit(file: Path, otherwise: int) -> int:
         return int(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no cgroup, or "max"
         return otherwise
+
+
+def why_no_gpus(driver: Driver, ranks: int) -> list[str]:
+    """A sentence if the ranks of a node cannot have a GPU each."""
+    try:
+        check_gpus(driver, ranks)
+    except DeviceUnusable as error:
+        return [f"--device cuda: {error}"]
+    return []

@@ -223,9 +223,9 @@ def _found_profile(workload: Workload, directory: Path | None, off_grid: bool) -
         made = off_grid and profile.origin == "modelled" and set(profile.types) <= set(HARDWARE)
         if directory is not None:
             return profile
-        if "demo-fast" in profile.types:
+        if "demo-fast" in profile.types and workload.wire == "nccl":
             return _emulated(profile, workload.precision)
-        if stated == asked and not made:
+        if stated == asked and not made and "demo-fast" not in profile.types:
             return _with_tiles(profile, model) if model.experts else profile
     return _generated(
         model, workload.sequence_length, workload.precision, workload.sequence_parallel

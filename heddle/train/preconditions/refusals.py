@@ -54,7 +54,7 @@ def check_priced(choices: Choices, profile: Profile) -> None:
 def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
     job = choices.job
     yield from _unpriced(choices)
-    if choices.emulates:
+    if not choices.is_measured:
         try:
             profile = find_profile(job.workload)
             check_nodes(choices.nodes, choices.script, profile)

@@ -16,6 +16,9 @@ from heddle.train.choices import NODE, TrainOptions, as_run_here, choose
 from heddle.train.machine import Machine
 from heddle_operator.apis.errors import InvalidJob
 from planner.model.catalogue import MODELS
+from planner.profiles.generator import find_profile
+from tests.fakes.driver import H100, FakeDriver
+from tests.refusals import refused
 from tests.unit.worker.data.texts import write_pair
 from worker.weights.hugging_face.config import config_of
 from worker.weights.hugging_face.families import FAMILIES
@@ -66,6 +69,28 @@ def test_ranks_and_output_are_the_users(tmp_path):
     found = choose(job_file(tmp_path), TrainOptions(ranks=3, output=tmp_path / "mine"), MACHINE)
     assert found.nodes.gpus == 3
     assert found.job.spec.output.path == str(tmp_path / "mine")
+
+
+def test_gpus_of_this_machine_are_one_node_of_their_type(tmp_path):
+    """Nothing is emulated, and no profile of the processor is measured."""
+    driver = FakeDriver(gpus=(H100, H100))
+    path = job_file(tmp_path, spec__elastic__gpuTypes={"allow": ["h100"]})
+    found = choose(path, TrainOptions(device="cuda"), MACHINE, driver)
+    (node,) = found.nodes.nodes
+    assert (node.name, node.gpu_type, node.gpus) == (NODE, "h100", 2)
+    assert (found.emulates, found.is_measured) == (False, False)
+    assert found.job.spec.elastic.gpu_types.allow == ("h100",)
+    assert (found.job.spec.worker.device, found.job.workload.wire) == ("CUDA", "staged")
+    assert "h100" in find_profile(found.job.workload).types
+
+
+def test_gpus_of_another_type_or_number_than_are_here_are_refused(tmp_path):
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("- {name: a, type: a100-80, gpus: 1}\n")
+    for options in (TrainOptions(device="cuda", nodes=nodes), TrainOptions(device="cuda", ranks=2)):
+        with refused(InvalidJob, "Refused") as error:
+            choose(job_file(tmp_path), options, MACHINE, FakeDriver())
+        assert "h100" in str(error.value) or "1 GPU" in str(error.value)
 
 
 def test_nothing_else_of_the_job_changes(tmp_path):

@@ -106,3 +106,12 @@ def test_a_staged_profile_is_staged_once():
 def test_another_wire_is_refused():
     with refused(InvalidWorkload, "Unknown", "wire"):
         replace(DIRECT, wire="gloo")
+
+
+def test_the_demos_model_on_gpus_is_priced_for_these():
+    """Emulated devices have no GPU whose messages could be staged."""
+    tiny = Workload(
+        model=find_model("tiny-llama"), global_batch=20, sequence_length=128, precision="bf16"
+    )
+    assert set(find_profile(tiny).types) == {"demo-fast", "demo-slow"}
+    assert "h100" in find_profile(replace(tiny, wire="staged")).types

@@ -4,38 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes.driver import H100, FakeDriver
 from tests.refusals import refused
-from worker.device.gpus import Gpu, Nvml, check_gpus, check_type, device_kind
+from worker.device.gpus import Nvml, check_gpus, check_type, device_kind
 from worker.errors import DeviceUnusable
 
-H100 = Gpu("NVIDIA H100 80GB HBM3", 85 << 30, 1 << 29)
-
-
-class Told:
-    """A driver that says what a test wants."""
-
-    def __init__(self, version="580.65.06", gpus=(H100,)):
-        self._version, self._gpus = version, gpus
-
-    def version(self):
-        return self._version
-
-    def gpus(self):
-        return tuple(self._gpus)
-
-
-NONE = Told(version=None, gpus=())
+NONE = FakeDriver(version=None, gpus=())
 
 
 @pytest.mark.parametrize(
     ("driver", "count", "code"),
     [
         (NONE, 1, "Missing"),
-        (Told(version="550.54.15"), 1, "Unsupported"),
-        (Told(version=""), 1, "Unsupported"),
-        (Told(), 2, "OutOfRange"),
-        (Told(gpus=[H100._replace(used_bytes=20 << 30)]), 1, "Taken"),
-        (Told(gpus=[H100._replace(is_divided=True)]), 1, "Unsupported"),
+        (FakeDriver(version="550.54.15"), 1, "Unsupported"),
+        (FakeDriver(version=""), 1, "Unsupported"),
+        (FakeDriver(), 2, "OutOfRange"),
+        (FakeDriver(gpus=[H100._replace(used_bytes=20 << 30)]), 1, "Taken"),
+        (FakeDriver(gpus=[H100._replace(is_divided=True)]), 1, "Unsupported"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused_by_its_code_in_one_sentence(driver, count, code):
@@ -45,16 +30,16 @@ def test_what_cannot_be_trained_on_is_refused_by_its_code_in_one_sentence(driver
 
 
 def test_gpus_that_the_pod_was_not_given_do_not_matter():
-    check_gpus(Told(gpus=[H100, H100._replace(used_bytes=80 << 30)]), 1)
+    check_gpus(FakeDriver(gpus=[H100, H100._replace(used_bytes=80 << 30)]), 1)
 
 
 def test_auto_takes_gpus_where_there_is_a_driver_and_else_the_processor():
     assert device_kind("auto", NONE, 4) == "cpu"
-    assert device_kind("auto", Told(gpus=()), 4) == "cpu"
-    assert device_kind("auto", Told(), 1) == "cuda"
-    assert device_kind("cpu", Told(), 1) == "cpu"
+    assert device_kind("auto", FakeDriver(gpus=()), 4) == "cpu"
+    assert device_kind("auto", FakeDriver(), 1) == "cuda"
+    assert device_kind("cpu", FakeDriver(), 1) == "cpu"
     with pytest.raises(DeviceUnusable):
-        device_kind("auto", Told(), 2)
+        device_kind("auto", FakeDriver(), 2)
 
 
 @pytest.mark.parametrize(
