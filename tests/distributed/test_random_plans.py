@@ -11,8 +11,8 @@ from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods
-from tests.distributed.random_plans import random_plan
-from tests.families import FAMILIES
+from tests.distributed.random_plans import random_plan, tiled_plan
+from tests.families import FAMILIES, MIXTURES
 from worker.contract import TrainingSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
@@ -29,8 +29,9 @@ TOLERANCE = 1e-5  # regrouping perturbs fp32 sums; at this rate and length they 
         (2, find_model("tiny-llama")),
         (3, FAMILIES["gpt2"]),  # tied, with dropout
         (4, FAMILIES["qwen3"]),
+        (5, MIXTURES["mixtral"]),  # experts spread, cut and copied
     ],
-    ids=["tiny-llama", "tiny-llama", "gpt2", "qwen3"],
+    ids=["tiny-llama", "tiny-llama", "gpt2", "qwen3", "mixtral"],
 )
 def test_random_plans_in_a_row_are_exact(
     seed: int, model: ModelShape, tmp_path: Path, corpus: Path
@@ -38,7 +39,12 @@ def test_random_plans_in_a_row_are_exact(
     from worker.engine.reference import train
 
     choose = random.Random(seed)
-    plans = [random_plan(choose, GPUS, model.layers, BATCH) for _ in range(PLANS)]
+    plans = [
+        tiled_plan(choose, GPUS, model, BATCH)
+        if model.experts
+        else random_plan(choose, GPUS, model.layers, BATCH)
+        for _ in range(PLANS)
+    ]
     spec = TrainingSpec(
         model=model.name,
         shape=model.to_json(),

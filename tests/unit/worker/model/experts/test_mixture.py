@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.worker.model.experts.tilings import NAMES, RANKS, looped, tilings
+from planner.cost import formulas
+from tests.unit.worker.model.experts.tilings import (
+    MODEL,
+    NAMES,
+    RANKS,
+    TRAVELLERS,
+    looped,
+    tilings,
+)
 from tests.unit.worker.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
@@ -52,3 +60,22 @@ def test_the_routers_gradient_is_whole_and_equal_on_a_tp_group(tiling, found):
         assert all(router == of_replica[0] for router in of_replica)
         total += torch.tensor(of_replica[0], dtype=torch.float64)
     assert (total - weights["router"].grad).abs().max() <= WITHIN
+
+
+@pytest.fixture(scope="module")
+def sent():
+    """What each rank sent, by tiling, where all experts are equally busy."""
+    return run_ranks("tests.unit.worker.model.experts.tilings:traffic", RANKS, LIMIT_S)
+
+
+def test_rows_travel_as_often_as_they_are_priced_in_both_passes(sent):
+    for answer in sent:
+        for tiling, (forward, backward) in answer.items():
+            tp, ep, etp = map(int, tiling.split())
+            tokens = TRAVELLERS / tp * MODEL.hidden * 8  # bytes of this rank's run
+            rows = MODEL.experts.per_token * tokens
+            there_and_back = 2 * rows * formulas.all_to_all_factor(ep, 1)
+            in_the_run = formulas.ring_factor(etp) * rows * etp
+            joined = formulas.ring_factor(tp) * tokens * tp / 2  # half an all-reduce
+            assert forward == there_and_back + in_the_run + joined
+            assert backward == forward

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 import torch
 
 from planner.model.experts import Experts, Routing
@@ -17,8 +18,9 @@ from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
 from worker.engine.expert_place import expert_place
 from worker.model.experts.mixture import of_experts, visited
-from worker.model.experts.routing import route
+from worker.model.experts.routing import Routes, route
 from worker.model.parallel import TensorParallel
+from worker.world.group import Group
 from worker.world.world import World, rank_sets
 
 RANKS = 4
@@ -161,6 +163,48 @@ def _compared(
         "replica": replica,
         "slot": seat.slot,
     }
+
+
+TRAVELLERS = 32  # tokens of each replica, whose visits keep all experts equally busy
+
+
+def traffic(rank: int, store: Any) -> dict[str, Any]:
+    """{tiling: bytes of rows that this rank sends to others, forward and backward}."""
+    torch.set_num_threads(1)
+    found = {}
+    for index, (tp, ep, etp) in enumerate(tilings()):
+        if (ep, etp) != (1, tp):
+            with pytest.MonkeyPatch.context() as patch:
+                found[f"{tp} {ep} {etp}"] = _sent(rank, store, index, plan_of(tp, ep, etp), patch)
+    return found
+
+
+def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int]:
+    seat, sent = RankMap.of(plan).seats[rank], [0]
+    send = Group.all_to_all_
+
+    def counted(group: Any, received: Any, given: Any, rows_from: Any, rows_to: Any) -> None:
+        rows = sum(rows_to) - rows_to[group.ranks.index(rank)]
+        if given.dtype == torch.float64 and given.shape[-1] == MODEL.hidden:
+            sent[-1] += rows * MODEL.hidden * given.element_size()
+        send(group, received, given, rows_from, rows_to)
+
+    patch.setattr(Group, "all_to_all_", counted)
+    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity())
+    with contextlib.closing(_Leaving(world)):
+        tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
+        tp = tp if seat.tp > 1 else TensorParallel()
+        own = _own_experts(seat, whole())
+        h = torch.ones(TRAVELLERS, MODEL.hidden, dtype=torch.float64, requires_grad=True) * 1.0
+        numbers = torch.arange(2 * TRAVELLERS).view(TRAVELLERS, 2) % 4
+        weights = torch.ones(TRAVELLERS, 2, dtype=torch.float64, requires_grad=True)
+        routes = Routes(numbers, weights, torch.ones(TRAVELLERS, 4))
+        place = expert_place(seat, plan, world)
+        products = of_experts(own[0], own[1], own[2], torch.relu)
+        out = visited(h, routes, place, tp, products)
+        sent.append(0)
+        out.sum().backward()
+    return sent
 
 
 class _Leaving:
