@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from planner.model.catalogue import find_model
-from planner.plans.plan import Plan
+from planner.plans.plan import FilledTemplate, Plan
 from tests.distributed.pods import Pods, place, template
 from worker.checkpoint.attempts import complete
 from worker.checkpoint.manifest import Manifest
@@ -31,8 +32,25 @@ A = place(  # the shares of 13 samples are no whole micro-batches of 2
 B = place((template("1x2+1x2+2x2", 4, 2),), [("a", 1), ("a", 0), ("a", 3), ("a", 2)])
 
 
-@pytest.fixture(scope="module")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpec:
+def spread(text: str, micro_batch: int, *counts: int) -> FilledTemplate:
+    """A template whose stages have whole experts on two GPUs each."""
+    plain = template(text, micro_batch, *counts)
+    return replace(plain, stages=tuple(replace(one, ep=2, etp=1) for one in plain.stages))
+
+
+# Replicas in lock-step: one has an empty micro-batch in each step, and in an evaluation too.
+SPREAD_A = place(
+    (spread("1x4", 2, 2, 1), spread("2x4", 1, 2)), [("a", gpu) for gpu in (0, 1, 2, 3)]
+)
+SPREAD_B = place((spread("1x2+1x2", 2, 3, 1),), [("a", gpu) for gpu in (3, 1, 0, 2)])
+PLANS = {"tiny-llama": (A, B), "tiny-mixtral": (SPREAD_A, SPREAD_B)}
+
+
+@pytest.fixture(
+    scope="module",
+    params=["tiny-llama", pytest.param("tiny-mixtral", marks=pytest.mark.system)],
+)
+def spec(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TrainingSpec:
     """Questions and answers of the lines of a module; only answers are learnt."""
     folder = tmp_path_factory.mktemp("pairs")
     lines = Path(json.decoder.__file__).read_text().splitlines()
@@ -41,7 +59,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> TrainingSpec:
     prepare([folder / "x.jsonl"], folder / "text", keys=Keys(prompt="q", completion="a"))
     return TrainingSpec.model_validate(
         {
-            "model": "tiny-llama",
+            "model": request.param,
             "data": {"blend": [{"path": str(folder / "text")}], "split": (8, 2, 0)},
             "global_batch": BATCH,
             "sequence_length": 16,
@@ -62,7 +80,7 @@ def report(spec: TrainingSpec, tmp_path_factory: pytest.TempPathFactory) -> Iter
     try:
         pods.start("a", gpus=4)
         old: Plan | None = None
-        for epoch, plan in enumerate((A, B), start=1):
+        for epoch, plan in enumerate(PLANS[spec.model], start=1):
             spots = {(p.node, gpu) for p in old.placement for gpu in p.gpus} if old else set()
             directive = pods.directive(
                 epoch, plan, spec, "a",
