@@ -117,6 +117,7 @@ def _figure(folder: Path, plans: Path, figure: str, cells: Sequence[CellResults]
         _top(TITLES[figure])
         + f"""Plans were found on {", ".join(dates)} by commit {", ".join(commits)}, with budgets of
 {", ".join(f"{b:g} s" for b in budgets)}; this page draws them at today's prices.
+{_loads(cells)}
 Throughput is modelled by Heddle's evaluator; seconds of searches are measured.
 
 ![{TITLES[figure]}]({figure}.svg)
@@ -148,6 +149,17 @@ formula prices it.
     )
     page.write_text(text, encoding="utf-8")
     return [picture, data, page]
+
+
+def _loads(cells: Sequence[CellResults]) -> str:
+    """How busy the machine was, which shortens what a budget of seconds buys."""
+    loads = [load for one in cells for load in one.loads]
+    if not loads:
+        return "Nobody noted the load of the machine."
+    return (
+        f"Other work ran too: the load of the machine was {min(loads):g} to {max(loads):g}, so a "
+        f"budget of seconds\nbought less than on a quiet one."
+    )
 
 
 def _behind(cells: Sequence[CellResults]) -> str:

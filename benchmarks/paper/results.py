@@ -57,6 +57,7 @@ class CellResults:
     results: tuple[Result, ...]
     commits: tuple[str, ...]  # whose code planned, sorted
     dates: tuple[str, ...]  # sorted
+    loads: tuple[float, ...] = ()  # of the machine at each search, where it was noted; sorted
 
     def of(self, planner: str) -> Result | None:
         """A planner's result."""
@@ -77,6 +78,7 @@ def results_of(cell: Cell, folder: Path = FOLDER) -> CellResults:
         tuple(_result(cell, name, rows[name]) for name in wanted),
         tuple(sorted({rows[name]["commit"] for name in wanted})),
         tuple(sorted({rows[name]["date"] for name in wanted})),
+        tuple(sorted(rows[name]["load"] for name in wanted if "load" in rows[name])),
     )
 
 

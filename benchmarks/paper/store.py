@@ -96,11 +96,12 @@ def _replace(path: Path, text: str) -> None:
 
 
 def stamped(row: Row) -> Row:
-    """The row with today's commit, date and machine."""
+    """The row with today's commit, date, machine and its load: other work takes a search's time."""
     return row | {
         "commit": commit_of_checkout(),
         "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
         "machine": f"{os.cpu_count()} cores ({processor()})",
+        "load": round(os.getloadavg()[0], 1),
     }
 
 

@@ -45,7 +45,13 @@ def test_a_row_is_kept_if_it_had_as_many_seconds_or_ended_by_itself(row, budget_
 
 
 def test_a_row_says_commit_date_and_machine():
-    assert stamped(ROW).keys() == {"finished", "budget_s", "commit", "date", "machine"}
+    assert stamped(ROW).keys() == {
+        *ROW,
+        "commit",
+        "date",
+        "machine",
+        "load",
+    }
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
