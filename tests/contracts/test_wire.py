@@ -39,3 +39,4 @@ def test_host_tensors_go_over_the_wire_below_if_there_is_one(found):
 @pytest.mark.slow
 def test_who_aborts_ends_every_wait_here_and_at_the_peers(found):
     assert [of["ended"] for of in found] == [True] * SIZE
+    assert [of["exchange ended"] for of in found] == [True] * SIZE

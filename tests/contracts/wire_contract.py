@@ -56,38 +56,45 @@ def kept(rank, store, form, device) -> dict[str, object]:
         tensor = torch.tensor([float(rank)])
         control.all_reduce(tensor, "sum").wait()
         found["control"] = tensor.tolist()
-    found["ended"] = _ended(wire, store, rank, there(1))
+    found["ended"] = _ended(wire, store, rank, lambda: wire.all_reduce(there(1), "sum"))
     wire.abort()  # twice, and after the end
     wire.release()
+    other = form(store, "second", rank, SIZE)
+    rows, sent, received = [1] * SIZE, there(*[0] * SIZE), there(*[0] * SIZE)
+    found["exchange ended"] = _ended(
+        other, store, rank, lambda: other.all_to_all(received, sent, rows, rows), "exchanging"
+    )
+    other.release()
     return found
 
 
-def _ended(wire, store, rank, tensor) -> bool:
+def _ended(wire, store, rank, begin, word="waiting") -> bool:
     """Whether a wait for a peer that never comes ends, here or there, once somebody aborts."""
     if rank == 0:
-        store.wait(["waiting1", "waiting2"])
+        store.wait([f"{word}1", f"{word}2"])
         wire.abort()
         return True
     done = threading.Event()
 
     def wait():
         try:
-            work = wire.all_reduce(tensor, "sum")
-            store.set(f"waiting{rank}", "now")
+            work = begin()
+            store.set(f"{word}{rank}", "now")
             work.wait()
         except RuntimeError:
             pass
         wire.abort()  # as whoever gets an error does
         done.set()
 
-    wait() if not hasattr(wire, "_aborted") else _aborted_from_beside(wire, wait, done, store)
+    wait() if not hasattr(wire, "_aborted") else _aborted_from_beside(wire, wait, store, word)
     return done.is_set()
 
 
-def _aborted_from_beside(wire, wait, done, store) -> None:
+def _aborted_from_beside(wire, wait, store, word) -> None:
     """A wire that notices no dead peer is ended by another thread, which hears of it elsewhere."""
     own = store.clone()  # a wait keeps a client to itself
-    beside = threading.Thread(target=lambda: (own.wait(["waiting1", "waiting2"]), wire.abort()))
+    both = [f"{word}1", f"{word}2"]
+    beside = threading.Thread(target=lambda: (own.wait(both), wire.abort()))
     beside.start()
     wait()
     beside.join(LIMIT_S)
