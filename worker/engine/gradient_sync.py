@@ -7,6 +7,7 @@ share messages, so a small step costs as many collectives as there are distinct 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -106,11 +107,10 @@ def square_of(gradient: torch.Tensor) -> torch.Tensor:
     A large piece is squared some rows at a time, by its shape alone: its sum has one order,
     whatever tensor it is a view of.
     """
-    row = max(1, gradient[0].numel())
-    found = torch.zeros((), dtype=torch.float64, device=gradient.device)
-    for rows in torch.split(gradient, max(1, SQUARED_AT_ONCE // row)):
-        found.add_(rows.to(torch.float64, copy=True).square_().sum())
-    return found
+    rows_at_once = max(1, SQUARED_AT_ONCE // max(1, math.prod(gradient.shape[1:])))
+    parts = torch.split(gradient, rows_at_once)
+    squares = (rows.to(torch.float64, copy=True).square_().sum() for rows in parts)
+    return functools.reduce(torch.Tensor.add_, squares)
 
 
 def norm_of(squares: torch.Tensor) -> float:

@@ -45,34 +45,37 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         """[n, V / t], [n] -> a scalar."""
         learnt = labels != IGNORED
-        local = labels - tp.slot * logits.shape[-1]
-        inside = (local >= 0) & (local < logits.shape[-1])
-        column = local.clamp(0, logits.shape[-1] - 1).unsqueeze(-1)
+        local = labels - tp.slot * logits.shape[-1] if tp.slot else labels
+        column = local.clamp(0, logits.shape[-1] - 1)
+        inside = column == local  # also of no label that is IGNORED
+        column = column.unsqueeze(-1)
         top = logits.amax(-1).float()  # exact in any precision
-        tp.all_reduce_(top, "max")
+        if tp.size > 1:
+            tp.all_reduce_(top, "max")
         sums = top.new_empty(2, len(top))  # of exponentials; the target's logit
         for some in _tokens(logits):
             below = _below_zero(logits[some], top[some])
             picked = below.gather(-1, column[some]).squeeze(-1)
             sums[1, some] = torch.where(inside[some], picked, 0.0)  # else maybe minus infinity
-            sums[0, some] = below.exp_().sum(-1)
+            torch.sum(below.exp_(), -1, out=sums[0, some])
             del below  # before the next ones
-        tp.all_reduce_(sums)
+        if tp.size > 1:
+            tp.all_reduce_(sums)
         total, target = sums
         count = learnt.sum().clamp(min=1)
-        ctx.save_for_backward(logits, column, inside & learnt, learnt, top, total, count)
+        ctx.save_for_backward(logits, column, inside, learnt, top, total, count)
         return torch.where(learnt, total.log() - target, 0.0).sum() / count
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """What is expected of each token of the vocabulary, less the one that came."""
-        logits, column, is_here, learnt, top, total, count = ctx.saved_tensors
+        logits, column, inside, learnt, top, total, count = ctx.saved_tensors
         weight = torch.where(learnt, grad / count, 0.0)  # of each token
         found = torch.empty_like(logits)
         for some in _tokens(logits):
             below = _below_zero(logits[some], top[some], found[some])
             share = below.exp_().mul_((weight[some] / total[some])[:, None])
-            here = torch.where(is_here[some], weight[some], 0.0)
+            here = torch.where(inside[some], weight[some], 0.0)
             share.scatter_add_(-1, column[some], -here[:, None])
             if found.dtype != torch.float32:
                 found[some] = share
