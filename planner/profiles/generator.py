@@ -237,16 +237,18 @@ def _emulated(profile: Profile, precision: str) -> Profile:
     if profile.precision == precision:
         return profile
     now, before = VALUE_BYTES[precision], VALUE_BYTES[profile.precision]
-    layers = {
-        key: replace(
+
+    def other(cost: LayerCost) -> LayerCost:
+        return replace(
             cost,
             activation_bytes=cost.activation_bytes * now // before,
             attention_bytes=cost.attention_bytes * now // before,
             input_bytes=cost.input_bytes * now // before,
         )
-        for key, cost in profile.layers.items()
-    }
-    return replace(profile, precision=precision, layers=layers)
+
+    layers = {key: other(cost) for key, cost in profile.layers.items()}
+    tiles = {key: other(cost) for key, cost in profile.tiles.items()}
+    return replace(profile, precision=precision, layers=layers, tiles=tiles)
 
 
 def _with_tiles(profile: Profile, model: ModelShape) -> Profile:

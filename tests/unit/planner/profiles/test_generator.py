@@ -115,17 +115,21 @@ def test_backward_is_not_shorter_than_forward_where_the_device_sets_the_pace(nam
             assert cost.activation_bytes >= cost.attention_bytes
 
 
+@pytest.mark.parametrize("name", DEMO_MODELS)
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_the_demos_types_are_as_fast_in_low_precision_and_keep_half_as_much(precision):
+def test_the_demos_types_are_as_fast_in_low_precision_and_keep_half_as_much(name, precision):
     asked = Workload(
-        model=find_model("tiny-llama"), global_batch=8, sequence_length=128, precision=precision
+        model=find_model(name), global_batch=8, sequence_length=128, precision=precision
     )
-    low, wide = find_profile(asked), load_profile("tiny-llama")
+    low, wide = find_profile(asked), load_profile(name)
     low.require(asked)
     assert low.types == wide.types
-    for key, cost in wide.layers.items():
-        half = {
-            "activation_bytes": cost.activation_bytes // 2,
-            "input_bytes": cost.input_bytes // 2,
-        }
-        assert low.layers[key] == replace(cost, **half)
+    for costs, lower in ((wide.layers, low.layers), (wide.tiles, low.tiles)):
+        assert costs.keys() == lower.keys()
+        for key, cost in costs.items():
+            half = {
+                "activation_bytes": cost.activation_bytes // 2,
+                "input_bytes": cost.input_bytes // 2,
+            }
+            assert lower[key] == replace(cost, **half)
+    assert bool(wide.tiles) == (name == "tiny-mixtral")
