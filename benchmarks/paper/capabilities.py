@@ -190,9 +190,11 @@ def unequal_layers(planner: str) -> str:
     layouts = returned(planner, small("h100=1x2,a6000=1x2", 16))
 
     def by_speed(one: list[tuple[str, int, int]]) -> bool:
-        fast = [blocks for kind, tp, blocks in one if kind == "h100" and tp == 1]
-        slow = [blocks for kind, tp, blocks in one if kind == "a6000" and tp == 1]
-        return bool(fast and slow) and min(fast) >= 1.5 * max(slow)
+        fast = [(tp, blocks) for kind, tp, blocks in one if kind == "h100"]
+        slow = [(tp, blocks) for kind, tp, blocks in one if kind == "a6000"]
+        if not fast or not slow or max(fast)[0] > min(slow)[0]:
+            return False  # with more GPUs a stage of any type takes more
+        return min(blocks for _, blocks in fast) >= 1.5 * max(blocks for _, blocks in slow)
 
     def unequal(one: list[tuple[str, int, int]]) -> bool:
         inner = [blocks for _, _, blocks in one]
@@ -270,7 +272,7 @@ ROWS = (
         "Unequal layer partition",
         unequal_layers,
         (PARTLY, NO, YES, YES, YES, YES),
-        "a fast stage has 1.5 times the blocks of a slow one",
+        "every fast stage has 1.5 times the blocks of a slow one, with no more GPUs",
     ),
     Row(
         "Profiled cost estimation",
