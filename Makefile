@@ -19,7 +19,8 @@ NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(
 KILLS := tests/distributed/test_kills.py
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
-AT_ONCE := -n auto --maxprocesses 4 --dist worksteal
+# One worker more than there are cores, four at most: many tests wait for processes of their own.
+AT_ONCE := -n $(shell n=$$(($$(nproc) + 1)); echo $$((n > 4 ? 4 : n))) --dist worksteal
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
