@@ -12,6 +12,7 @@ Invariant: operations are posted in the order of the transfer and awaited in the
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -44,6 +45,7 @@ class _Underway:
         views: of its slices, part by part.
         buffer: header and small or strided views.
         staged: (a large view, what travels for it: itself if it is contiguous).
+        direct_bytes: views of as many bytes are large.
     """
 
     message: Message
@@ -51,6 +53,43 @@ class _Underway:
     buffer: torch.Tensor
     pending: list[Pending] = field(default_factory=list)
     staged: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    direct_bytes: float = DIRECT_BYTES
+
+    @classmethod
+    def of(
+        cls, message: Message, transport: Transport, read: ReadSlice, write: ReadSlice
+    ) -> _Underway:
+        """A message with the views of its slices, and nothing posted."""
+        is_read = message.sender == transport.rank and message.after is None
+        where = read if is_read else write
+        views = tuple(view.detach() for part in message.slices for view in where(part))
+        _check_size(message, views, transport.rank)
+        direct_bytes = math.inf if transport.in_rounds else DIRECT_BYTES
+        size = sum(view.nbytes for view in views if view.nbytes < direct_bytes)
+        buffer = torch.empty(HEADER.size + size, dtype=torch.uint8, device=transport.device)
+        return cls(message, views, buffer, direct_bytes=direct_bytes)
+
+    def direct(self) -> Iterator[torch.Tensor]:
+        """The views that travel as operations of their own: both ends decide by the size alone."""
+        return (view for view in self.views if view.nbytes >= self.direct_bytes)
+
+    def packed(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """(its place in the buffer, view) of all others."""
+        start = HEADER.size
+        for view in self.views:
+            if view.nbytes < self.direct_bytes:
+                place = self.buffer[start : start + view.nbytes]
+                yield place.view(view.dtype).view(view.shape), view
+                start += view.nbytes
+
+    def fill(self, transport: Transport, stamp: tuple[int, int]) -> None:
+        """Pack the small views behind a header that fingerprints all."""
+        for place, view in self.packed():
+            place.copy_(view)
+        message, found = self.message, fingerprint(self.views, transport.host)
+        head = HEADER.pack(*stamp, message.sequence, message.num_bytes, found)
+        header = torch.frombuffer(bytearray(head), dtype=torch.uint8)
+        transport.fill(self.buffer[: HEADER.size], header)
 
 
 def exchange_state(
@@ -85,6 +124,43 @@ def exchange_state(
             "ranks disagree about the plan of the migration; "
             "nothing was sent and the old state is untouched"
         )
+    move = _in_rounds if transport.in_rounds else _in_windows
+    move(transfer, transport, read, write, (epoch, step))
+
+
+def _in_rounds(
+    transfer: Transfer,
+    transport: Transport,
+    read: ReadSlice,
+    write: ReadSlice,
+    stamp: tuple[int, int],
+) -> None:
+    """Round by round, each message one operation; see `migration.rounds` why that ends."""
+    for messages in transfer.rounds(transport.rank):
+        sends, receives = [], []
+        for message in messages:
+            one = _Underway.of(message, transport, read, write)
+            if message.sender == transport.rank:
+                one.fill(transport, stamp)
+                sends.append(one)
+            else:
+                receives.append(one)
+        transport.exchange(
+            [(one.message.receiver, one.buffer) for one in sends],
+            [(one.message.sender, one.buffer) for one in receives],
+        ).wait()
+        for one in receives:
+            _unpack(one, transport, stamp)
+
+
+def _in_windows(
+    transfer: Transfer,
+    transport: Transport,
+    read: ReadSlice,
+    write: ReadSlice,
+    stamp: tuple[int, int],
+) -> None:
+    """As many messages under way as may be, awaited in the order in which they were posted."""
     arrived: set[Turn] = set()
     underway: deque[_Underway] = deque()
     operations = 0
@@ -95,7 +171,7 @@ def exchange_state(
         for pending in first.pending:
             pending.wait()
         if first.message.receiver == transport.rank:
-            _unpack(first, transport, (epoch, step))
+            _unpack(first, transport, stamp)
             arrived.add(first.message.turn)
         return len(first.pending)
 
@@ -104,13 +180,10 @@ def exchange_state(
         needed = {message.after} - {None} if sends else set()
         while underway and (operations >= MAX_OPERATIONS or not needed <= arrived):
             operations -= finish()
-        where = read if sends and message.after is None else write
-        views = tuple(view.detach() for part in message.slices for view in where(part))
-        _check_size(message, views, transport.rank)
-        one = _Underway(message, views, _buffer(views, transport))
+        one = _Underway.of(message, transport, read, write)
         underway.append(one)
         if sends:
-            _send(one, transport, (epoch, step))
+            _send(one, transport, stamp)
         else:
             _receive(one, transport)
         operations += len(one.pending)
@@ -120,22 +193,17 @@ def exchange_state(
 
 def _send(one: _Underway, transport: Transport, stamp: tuple[int, int]) -> None:
     """Post the large views, then the others behind a header that fingerprints all."""
-    message = one.message
-    for view in _direct(one.views):
+    receiver = one.message.receiver
+    for view in one.direct():
         one.staged.append((view, view.contiguous()))  # itself, if it is
-        one.pending.append(transport.post_send(message.receiver, one.staged[-1][1]))
-    for place, view in _packed(one.buffer, one.views):
-        place.copy_(view)
-    head = HEADER.pack(
-        *stamp, message.sequence, message.num_bytes, fingerprint(one.views, transport.host)
-    )
-    transport.fill(one.buffer[: HEADER.size], torch.frombuffer(bytearray(head), dtype=torch.uint8))
-    one.pending.append(transport.post_send(message.receiver, one.buffer))
+        one.pending.append(transport.post_send(receiver, one.staged[-1][1]))
+    one.fill(transport, stamp)
+    one.pending.append(transport.post_send(receiver, one.buffer))
 
 
 def _receive(one: _Underway, transport: Transport) -> None:
     """Post the receives of a message."""
-    for view in _direct(one.views):
+    for view in one.direct():
         target = view
         if not view.is_contiguous():
             target = torch.empty(view.shape, dtype=view.dtype, device=view.device)
@@ -158,32 +226,12 @@ def _unpack(one: _Underway, transport: Transport, stamp: tuple[int, int]) -> Non
     for view, came in one.staged:
         if came is not view:
             view.copy_(came)
-    for source, view in _packed(one.buffer, one.views):
+    for source, view in one.packed():
         view.copy_(source)
     if fingerprint(one.views, transport.host) != sent:
         raise TransferFailed(
             f"{where} was damaged on its way (fingerprint); the old state is untouched"
         )
-
-
-def _direct(views: Views) -> Iterator[torch.Tensor]:
-    """The views that travel as operations of their own: both ends decide by the size alone."""
-    return (view for view in views if view.nbytes >= DIRECT_BYTES)
-
-
-def _packed(buffer: torch.Tensor, views: Views) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(its place in the buffer, view) of all others."""
-    start = HEADER.size
-    for view in views:
-        if view.nbytes < DIRECT_BYTES:
-            place = buffer[start : start + view.nbytes]
-            yield place.view(view.dtype).view(view.shape), view
-            start += view.nbytes
-
-
-def _buffer(views: Views, transport: Transport) -> torch.Tensor:
-    size = sum(view.nbytes for view in views if view.nbytes < DIRECT_BYTES)
-    return torch.empty(HEADER.size + size, dtype=torch.uint8, device=transport.device)
 
 
 def _check_size(message: Message, views: Views, rank: int) -> None:

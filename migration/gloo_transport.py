@@ -21,10 +21,11 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
-from migration.transport import Pending, ReduceOp
+from migration.transport import Messages, Pending, ReduceOp, post_all
 from planner.wording import counted
 
 Waiting = Callable[[], AbstractContextManager[None]]
+_TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
 _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -33,6 +34,8 @@ class GlooTransport:
 
     It listens on the interface that `GLOO_SOCKET_IFNAME` names, if that is set when it forms.
     """
+
+    in_rounds = False
 
     def __init__(
         self, group: ProcessGroupGloo, rank: int, size: int, waiting: Waiting = nullcontext
@@ -98,6 +101,10 @@ class GlooTransport:
         self.bytes_received += tensor.nbytes
         return self._post(self._live_group().recv, peer, tensor)
 
+    def exchange(self, sends: Messages, receives: Messages) -> Pending:
+        """See `Transport.exchange`."""
+        return post_all(self, sends, receives)
+
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
         options = dist.AllreduceOptions()
@@ -110,6 +117,18 @@ class GlooTransport:
             fault = self._lost_peer(error)
         if fault:
             raise TransferFailed(fault)
+
+    def watch(self, peer: int) -> None:
+        """Wait for as long as a peer lives: for a message that it never sends.
+
+        Raises:
+            RuntimeError: it is gone, or this transport is closed.
+        """
+        group = self._group
+        if group is not None:
+            work = group.recv([torch.zeros(1)], peer, _NEVER)
+            del group
+            work.wait()
 
     def close(self, *, wait: bool = False) -> None:
         """See `Transport.close`."""
@@ -133,7 +152,7 @@ class GlooTransport:
     ) -> Pending:
         fault = None
         try:
-            self._pending.append(_Pending(self, begin([tensor], peer, 0)))
+            self._pending.append(_Pending(self, begin([tensor], peer, _TAG)))
         except RuntimeError as error:
             fault = self._lost_peer(error)
         if fault:

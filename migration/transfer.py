@@ -18,13 +18,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from migration.balance import Loads, Run, share_out
 from migration.classes import MovingClass, moving_classes
 from migration.layout import StateLayout
 from migration.links import Links, node_indices, usual_links
+from migration.rounds import Link, numbered
 from migration.slices import Line, Slice, line_of
 from planner.plans.regions import Regions
 
@@ -173,6 +174,19 @@ class Transfer:
         if rank not in self._messages:
             self._messages[rank] = self._messages_of(rank)
         return self._messages[rank]
+
+    def rounds(self, rank: int) -> tuple[tuple[Message, ...], ...]:
+        """Likewise, by round: one message is one operation of each of its ends."""
+        number = self._round_of
+        grouped = groupby(self.messages(rank), key=lambda message: number[message.turn])
+        return tuple(tuple(messages) for _, messages in grouped)
+
+    @cached_property
+    def _round_of(self) -> dict[Turn, int]:
+        """The round of every message of all ranks."""
+        rows = sorted(row for flow in range(len(self.flows)) for row in self.turns(flow))
+        links = ((turn, Link(sender, turn.receiver, after)) for turn, sender, after in rows)
+        return numbered(links, MAX_OPERATIONS)
 
     @cached_property
     def _messages(self) -> dict[int, tuple[Message, ...]]:

@@ -9,12 +9,14 @@ all others fail too instead of waiting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
 
 ReduceOp = Literal["sum", "min", "max"]
+Messages = Sequence[tuple[int, "torch.Tensor"]]  # (peer, a contiguous tensor)
 
 
 class Pending(Protocol):
@@ -35,11 +37,13 @@ class Transport(Protocol):
         rank: this member's transport rank.
         size: number of members.
         device: where the tensors of messages live; what is reduced is on the host.
+        in_rounds: messages travel by `exchange` alone, in rounds that all ranks number alike.
     """
 
     rank: int
     size: int
     device: torch.device
+    in_rounds: bool
 
     @property
     def bytes_sent(self) -> int:
@@ -69,6 +73,14 @@ class Transport(Protocol):
     def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
         """Begin to receive into a contiguous tensor."""
 
+    def exchange(self, sends: Messages, receives: Messages) -> Pending:
+        """Begin a round: none of its messages waits for another one of it.
+
+        Args:
+            sends: in the order in which each peer receives them.
+            receives: likewise; with the sends at most `migration.transfer.MAX_OPERATIONS`.
+        """
+
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """Reduce a host tensor of int64 or float over all ranks, in place.
 
@@ -88,3 +100,32 @@ class Transport(Protocol):
             wait: return only when the connections are gone.  Costs about 12 ms per peer with gloo,
                 which is nothing that a stalled job should wait for.
         """
+
+
+class AllOf:
+    """Several messages as one."""
+
+    def __init__(self, pending: Sequence[Pending]) -> None:
+        self._pending = pending
+
+    def wait(self) -> None:
+        """See `Pending.wait`."""
+        for one in self._pending:
+            one.wait()
+
+
+class Posting(Protocol):
+    """What posts messages one by one."""
+
+    def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_send`."""
+
+    def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
+        """See `Transport.post_receive`."""
+
+
+def post_all(transport: Posting, sends: Messages, receives: Messages) -> Pending:
+    """A round of a transport whose messages may be posted in any order."""
+    sent = [transport.post_send(peer, tensor) for peer, tensor in sends]
+    received = [transport.post_receive(peer, tensor) for peer, tensor in receives]
+    return AllOf([*received, *sent])

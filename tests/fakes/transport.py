@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from migration.errors import TransferFailed
-from migration.transport import Pending, ReduceOp
+from migration.transport import Messages, Pending, ReduceOp, post_all
 
 _REDUCE = {"sum": torch.sum, "min": torch.amin, "max": torch.amax}
 
@@ -30,15 +30,16 @@ class Board:
         self.taken: dict[tuple[int, int], int] = {}  # messages that the receiver has copied
         self.reductions: dict[int, dict[int, torch.Tensor]] = {}  # turn -> rank -> contribution
 
-    def transports(self) -> list[MemoryTransport]:
+    def transports(self, *, in_rounds: bool = False) -> list[MemoryTransport]:
         """One transport per rank."""
-        return [MemoryTransport(self, rank) for rank in range(self.size)]
+        return [MemoryTransport(self, rank, in_rounds=in_rounds) for rank in range(self.size)]
 
 
 class MemoryTransport:
     """One rank's end of a board."""
 
-    def __init__(self, board: Board, rank: int) -> None:
+    def __init__(self, board: Board, rank: int, *, in_rounds: bool = False) -> None:
+        self.in_rounds = in_rounds
         self.rank = rank
         self.size = board.size
         self.device = torch.device("cpu")
@@ -77,6 +78,10 @@ class MemoryTransport:
         turn = self._expected[pair] = self._expected.get(pair, 0) + 1
         self.bytes_received += tensor.nbytes
         return _Pending(self, lambda: self._receive(pair, turn, tensor))
+
+    def exchange(self, sends: Messages, receives: Messages) -> Pending:
+        """See `Transport.exchange`."""
+        return post_all(self, sends, receives)
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""

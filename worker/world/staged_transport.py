@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from migration.transport import Pending, ReduceOp, Transport
+from migration.transport import Messages, Pending, ReduceOp, Transport, post_all
 from worker.device.device import Device
 
 
 class StagedTransport:
     """See `Transport`; `below` takes host tensors."""
+
+    in_rounds = False
 
     def __init__(self, below: Transport, device: Device) -> None:
         self.rank, self.size, self.device = below.rank, below.size, device.torch_device
@@ -41,6 +43,10 @@ class StagedTransport:
         """See `Transport.post_receive`."""
         staged = self._device.staging(tuple(tensor.shape), tensor.dtype)
         return _Staged(self._below.post_receive(peer, staged), staged, tensor, self._device)
+
+    def exchange(self, sends: Messages, receives: Messages) -> Pending:
+        """See `Transport.exchange`."""
+        return post_all(self, sends, receives)
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
