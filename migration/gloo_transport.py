@@ -118,7 +118,7 @@ class GlooTransport:
         if fault:
             raise TransferFailed(fault)
 
-    def watch(self, peer: int) -> None:
+    def watch(self, peer: int, /) -> None:
         """Wait for as long as a peer lives: for a message that it never sends.
 
         Raises:

@@ -150,6 +150,7 @@ def agent(
     import logging
 
     from worker.agent.fork_server_start import start_fork_server
+    from worker.device.fabric import adapters, check_fabric, interfaces
     from worker.device.gpus import Nvml, device_kind
     from worker.log_lines import configure, note
 
@@ -163,6 +164,8 @@ def agent(
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
     kind = "cpu" if emulate else device_kind(device, Nvml(), gpus)
+    if kind == "cuda":
+        check_fabric(os.environ, interfaces(), adapters())
     fork_server = start_fork_server(host, kind)  # its imports take longest
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod

@@ -39,6 +39,10 @@ class StepRecord(Frozen):
     memory_bytes: int | None = Field(
         default=None, description="the most that a rank of the plan has held"
     )
+    wire: str | None = Field(
+        default=None,
+        description="which carried the payload; of NCCL: class, version and settings",
+    )
 
     @property
     def overflowed(self) -> bool:

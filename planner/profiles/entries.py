@@ -165,6 +165,11 @@ class LinkCost:
         return max(0.0, seconds - size * per_byte_s), per_byte_s + copies_s
 
 
+# Communicators of a rank while a change is prepared: 5 of each epoch (counted on 15 ranks of three
+# templates, where none had more) and that of the move.
+MOST_GROUPS = 11
+
+
 @with_config(STRICT)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuType:
@@ -182,6 +187,7 @@ class GpuType:
             data sheet says it.
         update_digest: of an update on fixed numbers (`worker.engine.update_digest`); types with
             equal digests get equal bits of an update.  "": nobody has computed it there.
+        group_bytes: that NCCL holds for each communicator.  0: nobody has measured it there.
     """
 
     name: str
@@ -192,11 +198,12 @@ class GpuType:
     launch_s: Seconds = 0.0
     host_copy_bytes_per_s: Rate | None = None
     update_digest: str = ""
+    group_bytes: Bytes = 0
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that a plan may fill."""
-        return self.memory_bytes - self.reserve_bytes
+        """Memory that a plan may fill; communicators of two epochs stand while one is left."""
+        return self.memory_bytes - self.reserve_bytes - MOST_GROUPS * self.group_bytes
 
 
 def as_row(entry: LayerCost | LinkCost | GpuType) -> dict[str, Any]:

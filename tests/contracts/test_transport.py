@@ -1,4 +1,4 @@
-"""What every `Transport` must do, in memory, over gloo, and through staging memory: one suite."""
+"""What every `Transport` must do: in memory, over gloo, through staging memory, in rounds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
 from migration.gloo_transport import GlooTransport
+from migration.transfer import MAX_OPERATIONS
+from tests.fakes.gloo_group import form_gloo
 from tests.fakes.transport import Board
-from worker.device.device import CpuDevice
+from worker.device.device import CPU, CpuDevice
+from worker.world.nccl_wire import NcclWire
+from worker.world.payload import nccl_transport
 from worker.world.staged_transport import StagedTransport
 
 _PREFIXES = (f"change-{count}" for count in itertools.count())
@@ -36,7 +40,22 @@ def _staged(size):
     return [StagedTransport(transport, CpuDevice()) for transport in _gloo(size)]
 
 
-@pytest.fixture(params=[_memory, _gloo, _staged], ids=["memory", "gloo", "staged"])
+def _rounds(size):
+    """NCCL's transport; its wire is NCCL's over gloo's groups, which form in the same way."""
+    store, prefix = HashStore(), next(_PREFIXES)
+
+    def form(rank):
+        return nccl_transport(
+            store, prefix, rank, size, form_wire=NcclWire.over(form_gloo), device=CPU, patience_s=10
+        )
+
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(form, range(size)))
+
+
+@pytest.fixture(
+    params=[_memory, _gloo, _staged, _rounds], ids=["memory", "gloo", "staged", "rounds"]
+)
 def form(request, monkeypatch):
     """Form a group of that size; all its ranks are closed after the test."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
@@ -66,6 +85,9 @@ def together(transports, act):
 
 def exchange(transport, sends, receives):
     """Post all, then wait for all in the order in which they were posted."""
+    if transport.in_rounds:
+        transport.exchange(sends, receives).wait()
+        return
     pending = [transport.post_send(peer, body) for peer, body in sends]
     pending += [transport.post_receive(peer, body) for peer, body in receives]
     for one in pending[len(sends) :] + pending[: len(sends)]:
@@ -181,10 +203,10 @@ def test_a_tensor_of_any_shape_is_sent_and_received_where_it_lies(form):
 
     def act(transport):
         if transport.rank == 0:
-            transport.post_send(1, whole[2:4]).wait()
+            exchange(transport, [(1, whole[2:4])], [])
             return None
         place = torch.zeros(6, 4)
-        transport.post_receive(0, place[1:3]).wait()
+        exchange(transport, [], [(0, place[1:3])])
         return place
 
     place = together(form(2), act)[1]
@@ -197,11 +219,9 @@ def test_many_messages_are_under_way_both_ways_at_once(form):
 
     def act(transport):
         peer = 1 - transport.rank
-        sends = [transport.post_send(peer, message(5000, k)) for k in range(16)]
         got = [torch.zeros(5000, dtype=torch.uint8) for _ in range(16)]
-        receives = [transport.post_receive(peer, body) for body in got]
-        for pending in (*receives, *sends):
-            pending.wait()
+        sends = [(peer, message(5000, k)) for k in range(16)]
+        exchange(transport, sends, [(peer, body) for body in got])
         return [int(body[0]) for body in got]
 
     assert together(form(2), act) == [list(range(16))] * 2
@@ -238,6 +258,31 @@ def test_a_closed_transport_refuses_further_calls(form):
     transport.close()
     transport.close()
     with pytest.raises(TransferFailed, match="closed"):
-        transport.post_send(1, message(4))
+        exchange(transport, [(1, message(4))], [])
     with pytest.raises(TransferFailed, match="closed"):
         transport.all_reduce_(torch.zeros(1), "sum")
+
+
+def test_messages_of_a_round_wait_for_no_other_of_it(form):
+    """Both send first, and both receive, in one call each."""
+
+    def act(transport):
+        peer, got = 1 - transport.rank, torch.zeros(300_000, dtype=torch.uint8)
+        transport.exchange([(peer, message(300_000, transport.rank))], [(peer, got)]).wait()
+        return torch.equal(got, message(300_000, peer))
+
+    assert together(form(2), act) == [True, True]
+
+
+def test_a_message_outside_a_round_and_a_round_too_large_are_refused_by_what_has_rounds():
+    transports = _rounds(2)
+    try:
+        for call in (transports[0].post_send, transports[0].post_receive):
+            with pytest.raises(TransferFailed, match="outside a round"):
+                call(1, message(4))
+        with pytest.raises(TransferFailed, match="operations"):
+            transports[0].exchange([(1, message(4))] * (MAX_OPERATIONS + 1), [])
+        assert transports[0].bytes_sent == 0
+    finally:
+        for transport in transports:
+            transport.close(wait=True)

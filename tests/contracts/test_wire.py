@@ -1,4 +1,4 @@
-"""Every `Wire` keeps the contract: gloo, staging memory over gloo, and that which tests record."""
+"""Every `Wire` keeps the contract: gloo, staging memory, NCCL's over gloo, and a recorded one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.contracts.wire_contract import ROWS, SIZE
 from tests.unit.worker.ranks import run_ranks
 
 
-@pytest.fixture(scope="module", params=["gloo", "staged", "recorded"])
+@pytest.fixture(scope="module", params=["gloo", "staged", "recorded", "nccl_over_gloo"])
 def found(request):
     """What each of three ranks saw."""
     return run_ranks(f"tests.contracts.wire_contract:{request.param}", SIZE)
@@ -21,6 +21,13 @@ def test_sums_broadcasts_and_messages_reach_every_member(found):
         assert of["broadcast"] == [2.0]
         assert of.get("message") == ([10.0 + rank] if rank else None)
         assert of["two under way"] == [[3.0], [30.0]]
+
+
+@pytest.mark.slow
+def test_messages_of_a_round_go_both_ways_and_keep_their_order(found):
+    for rank, of in enumerate(found):
+        peers = [peer for peer in range(SIZE) if peer != rank]
+        assert of["round"] == {str(peer): [10.0 * peer, 10.0 * peer + 1] for peer in peers}
 
 
 @pytest.mark.slow

@@ -41,6 +41,13 @@ def kept(rank, store, form, device) -> dict[str, object]:
         tensor = there(0)
         wire.recv(tensor, 0).wait()
         found["message"] = read(tensor)
+    peers = [peer for peer in range(SIZE) if peer != rank]
+    came = {peer: [there(0), there(0)] for peer in peers}
+    wire.exchange(
+        [(peer, there(10 * rank + number)) for peer in peers for number in (0, 1)],
+        [(peer, tensor) for peer in peers for tensor in came[peer]],
+    ).wait()
+    found["round"] = {peer: [read(tensor)[0] for tensor in came[peer]] for peer in peers}
     for name, rows in ROWS.items():
         sent = there(*(100 * rank + peer for peer in range(SIZE) for _ in range(rows[rank][peer])))
         received = there(*[0] * sum(row[rank] for row in rows))
@@ -121,3 +128,11 @@ def recorded(rank, store):
     from tests.simulated_device.recorded_wire import RecordedWire
 
     return kept(rank, store, RecordedWire.form, SimulatedDevice())
+
+
+def nccl_over_gloo(rank, store):
+    from tests.fakes.gloo_group import form_gloo
+    from worker.device.device import CPU
+    from worker.world.nccl_wire import NcclWire
+
+    return kept(rank, store, NcclWire.over(form_gloo), CPU)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from migration.transport import Transport
+from tests.fakes.gloo_group import form_gloo
 from worker.control.channel import Channel
 from worker.device.broken import Broken
 from worker.device.device import CpuDevice
@@ -24,7 +25,9 @@ from worker.engine.deepspeed import DeepSpeedEngine, begin
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.process import GlooServices
 from worker.rank.rank import Rank
+from worker.world.nccl_wire import NcclWire
 from worker.world.pace import Pace
+from worker.world.payload import Payload
 
 FLIP_EPOCH = 2
 SLOW_S = 6.0  # longer than the peer time-out of the campaign
@@ -126,6 +129,14 @@ class Staged(Pausing):
         super().__init__(emulate=emulate, store_key=store_key, device=Copying())
 
 
+class Connecting(Pausing):
+    """Likewise, on NCCL's wire and transport over gloo's groups, which form in the same way."""
+
+    def __init__(self, *, emulate: bool, store_key: str) -> None:
+        super().__init__(emulate=emulate, store_key=store_key)
+        self.payload = Payload("nccl", "nccl over gloo", NcclWire.over(form_gloo))
+
+
 class Slow(GlooServices):
     """Rank 1 of a plan takes `SLOW_S` longer for a build, a transfer and one step.
 
@@ -205,5 +216,6 @@ flip_after_vote = _main(FlipAfterVote)
 wrong_weight = _main(WrongWeight)
 pausing = _main(Pausing)
 staged = _main(Staged)
+connecting = _main(Connecting)
 counting = _main(CountingOldTensors)
 slow = _main(Slow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,9 +59,8 @@ def switch(old, new, homes):
         move = plan_move(MOE, directive, pod_of(row.node), row.slot)
         services, successor = Watched(), None
         if move.seat is not None:
-            successor = Successor(
-                None, TargetShards.of(MOE, move.seat, held, services.activity), None
-            )
+            target = TargetShards.of(MOE, move.seat, held, services.activity)
+            successor = Successor(SimpleNamespace(connects_late=False), target, None)
         prepared = Prepared(move, store, transport, frozenset(), successor)
         progress = AT_7 if row.holds is not None else None
         rows.append(

@@ -26,6 +26,7 @@ class Row(NamedTuple):
         peer: of a message, its rank in the communicator; -1 of a collective.
         me: this rank in the communicator.
         size: of the communicator.
+        group: number of the round that a message is part of, counted on its rank; -1: of none.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Row(NamedTuple):
     peer: int
     me: int
     size: int
+    group: int = -1
 
 
 Members = dict[str, dict[int, int]]  # communicator: {rank in it: rank of the world}
@@ -81,9 +83,9 @@ def _run(members: Members, streams: list[Stream]) -> bool:
     moved = False
     for stream in streams:
         for comm, queue in stream.items():
-            while queue and (ends := _ends(queue[0], members[comm], streams)):
-                for rank in ends:
-                    streams[rank][comm].popleft()
+            while done := _first_done(queue, members[comm], streams):
+                for rank, row in done:
+                    streams[rank][comm].remove(row)
                 moved = True
     return moved
 
@@ -92,17 +94,37 @@ def _is_awaited(row: Row, stream: Stream) -> bool:
     return row.kind == "wait" and any(r.number == row.number for r in stream.get(row.comm, ()))
 
 
-def _ends(row: Row, members: dict[int, int], streams: list[Stream]) -> list[int]:
-    """The ranks of the world whose first operation this is too; none if it cannot start yet."""
+def _head(queue: deque[Row]) -> list[Row]:
+    """What may be under way at once: the first, and all of its round."""
+    if not queue:
+        return []
+    return [row for row in queue if row is queue[0] or -1 < row.group == queue[0].group]
+
+
+def _first_done(
+    queue: deque[Row], members: dict[int, int], streams: list[Stream]
+) -> list[tuple[int, Row]]:
+    """(rank of the world, row) of the first operation that can run now; none if none can."""
+    for row in _head(queue):
+        if ends := _ends(row, members, streams):
+            return ends
+    return []
+
+
+def _ends(row: Row, members: dict[int, int], streams: list[Stream]) -> list[tuple[int, Row]]:
+    """The rows of this operation on all its ranks; none if it cannot start yet."""
     wanted = dict.fromkeys(range(row.size), (row.what, -1))
     if row.peer >= 0:
         other = {"send": "recv", "recv": "send"}[row.what]
         wanted = {row.me: (row.what, row.peer), row.peer: (other, row.me)}
-    for number, (what, peer) in wanted.items():
+    found = []
+    for number, operation in wanted.items():
         queue = streams[members[number]].get(row.comm) if number in members else None
-        if not queue or (queue[0].what, queue[0].peer) != (what, peer):
+        meets = (r for r in _head(queue or deque()) if (r.what, r.peer) == operation)
+        if (first := next(meets, None)) is None:
             return []
-    return [members[number] for number in wanted]
+        found.append((members[number], first))
+    return found
 
 
 def disorder(logs: list[list[list[Any]]]) -> list[str]:

@@ -13,31 +13,45 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from typing import Any
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import torch
 
+from migration.transfer import MAX_OPERATIONS
 from tests.simulated_device.law import Row
 from tests.simulated_device.rules import RULES
 from tests.simulated_device.tensors import Simulated, numbers_of
 from worker.world.gloo_wire import GlooWire
+from worker.world.wire import AllOf
 
 LOG: list[list[Any]] = []  # rows of this rank, see `Row`
 TRAINS = [threading.main_thread().name]  # names of threads that may issue
 GARBAGE = 0.25  # looks like a number
 LIMIT_S = 60.0  # for somebody to abort a wire whose peer is dead
 _LOCK = threading.Lock()
-_NUMBERS, _FORMED = itertools.count(), itertools.count()
+_NUMBERS, _FORMED, _ROUNDS = itertools.count(), itertools.count(), itertools.count()
 
 
 class RecordedWire:
-    """One rank's membership; see `Wire`."""
+    """One rank's membership; see `Wire`.
+
+    Ending one as NCCL's older class does waits for the whole device: where another one waits for a
+    peer, both must be ended within one call.
+    """
+
+    _ALL: ClassVar[weakref.WeakSet[RecordedWire]] = weakref.WeakSet()
+    _CALL: ClassVar = threading.local()
 
     control = None
 
     def __init__(self, gloo: GlooWire, name: str, place: int, size: int) -> None:
         self._gloo, self._name, self._place, self._size = gloo, name, place, size
         self._aborted = threading.Event()
+        self.underway = 0
+        self._ALL.add(self)
 
     @classmethod
     def form(cls, store, name, place, size):
@@ -53,10 +67,21 @@ class RecordedWire:
         return self._issue("broadcast", -1, tensor, lambda t: self._gloo.broadcast(t, source))
 
     def send(self, tensor, target):
-        return self._issue("send", target, tensor, lambda t: self._gloo.send(t, target))
+        return self.exchange([(target, tensor)], [])
 
     def recv(self, tensor, source):
-        return self._issue("recv", source, tensor, lambda t: self._gloo.recv(t, source))
+        return self.exchange([], [(source, tensor)])
+
+    def exchange(self, sends, receives):
+        assert 0 < len(sends) + len(receives) <= MAX_OPERATIONS
+        number = next(_ROUNDS)
+        sent = [self._message("send", peer, tensor, number) for peer, tensor in sends]
+        received = [self._message("recv", peer, tensor, number) for peer, tensor in receives]
+        return AllOf([*received, *sent])
+
+    def _message(self, what, peer, tensor, number):
+        begin = self._gloo.send if what == "send" else self._gloo.recv
+        return self._issue(what, peer, tensor, lambda t: begin(t, peer), number)
 
     def all_to_all(self, received, sent, rows_from, rows_to):
         numbers = numbers_of(sent)
@@ -67,14 +92,28 @@ class RecordedWire:
             lambda t: self._gloo.all_to_all(t, numbers, rows_from, rows_to),
         )
 
+    def held_bytes(self):
+        return 0
+
+    @contextmanager
+    def aborting(self) -> Iterator[None]:
+        self._CALL.is_open = True
+        try:
+            yield
+        finally:
+            self._CALL.is_open = False
+
     def abort(self):
+        hung = [w for w in self._ALL if w.underway and not w._aborted.is_set() and w is not self]
+        if hung and not getattr(self._CALL, "is_open", False):
+            RULES.note("aborts one by one", self._name)  # it would not come back
         self._aborted.set()
         self._gloo.abort()
 
     def release(self):
         return self._gloo.release()
 
-    def _issue(self, what, peer, tensor, begin):
+    def _issue(self, what, peer, tensor, begin, number=-1):
         if not isinstance(tensor, Simulated):
             RULES.offend("host tensor on a wire", what)
         if not tensor.is_contiguous():
@@ -82,7 +121,7 @@ class RecordedWire:
         thread = threading.current_thread().name.replace("Dummy-1", "autograd")
         if thread not in TRAINS:
             RULES.offend("another thread issues", f"{what} in {thread}")
-        about = (thread, self._name, what, peer, self._place, self._size)
+        about = (thread, self._name, what, peer, self._place, self._size, number)
         with _LOCK:
             row = Row("issue", next(_NUMBERS), *about)
             LOG.append([*row])
@@ -91,12 +130,14 @@ class RecordedWire:
             work = begin(numbers)
         except RuntimeError:  # NCCL would queue it, and say nothing
             work = None
-        return _Work(row, work, numbers, self._aborted)
+        self.underway += 1
+        return _Work(row, work, numbers, self)
 
 
 class _Work:
-    def __init__(self, row, work, numbers, aborted) -> None:
-        self._row, self._work, self._numbers, self._aborted = row, work, numbers, aborted
+    def __init__(self, row, work, numbers, wire) -> None:
+        self._row, self._work, self._numbers, self._wire = row, work, numbers, wire
+        self._aborted = wire._aborted
 
     def wait(self) -> None:
         with _LOCK:
@@ -105,6 +146,7 @@ class _Work:
             if self._work is None:
                 raise RuntimeError
             self._work.wait()
+            self._wire.underway -= 1
         except RuntimeError:
             assert self._aborted.wait(LIMIT_S), "nobody aborts the wire of a dead peer"
         if self._aborted.is_set() and self._row.what != "send":

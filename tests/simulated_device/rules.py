@@ -25,6 +25,7 @@ Offence = Literal[
     "unpinned copy",  # the host waits for a copy to the device
     "host tensor on a wire",
     "another thread issues",  # NCCL wants one thread a device at a time
+    "aborts one by one",  # each would wait for the kernels of the others
 ]
 Kind = Literal["read", "copy", "DeepSpeed waits", "DeepSpeed copies"]
 

@@ -23,6 +23,10 @@ _CUDA = {
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     "TORCH_NCCL_PROPAGATE_ERROR": "0",
+    "TORCH_NCCL_NONBLOCKING_TIMEOUT": "120",  # seconds to connect, of the older class
+    "NCCL_RUNTIME_CONNECT": "0",  # connect while the old plan trains, not at the first operation
+    # Kernels of two communicators start on all GPUs in the order in which the host issues them.
+    "NCCL_LAUNCH_ORDER_IMPLICIT": "1",
     # Loading a kernel while another one waits for a peer may wait for that one.
     "CUDA_MODULE_LOADING": "EAGER",
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else products differ from run to run

@@ -13,15 +13,31 @@ from worker.rank.move import Move
 from worker.state.held_state import HeldState
 from worker.state.shards import bytes_to_make
 from worker.training_settings import Precision
+from worker.world.world import rank_sets
 
 
 def needed_bytes(
-    model: ModelShape, move: Move, held: HeldState, precision: Precision = "fp32"
+    model: ModelShape,
+    move: Move,
+    held: HeldState,
+    precision: Precision = "fp32",
+    group_bytes: int = 0,
 ) -> int:
     """The most that this rank allocates until the vote, beside what it holds.
 
-    What the next engine works on, and the messages under way; its buffer for the gradient sum, of
-    at most 16 MiB, is not counted.
+    What the next engine works on, the messages under way, and what communicators hold; its buffer
+    for the gradient sum, of at most 16 MiB, is not counted.
+
+    Args:
+        model: that is trained.
+        move: of this rank.
+        held: by it now.
+        precision: of the training.
+        group_bytes: that the wire holds for each group, from the profile of the GPU type.
     """
     made = 0 if move.seat is None else bytes_to_make(model, move.seat, held, precision)
-    return made + move.transfer.buffer_bytes(move.transport_rank)
+    groups = 1  # of the transport
+    if move.seat is not None:
+        rank = move.seat.rank
+        groups += sum(rank in ranks for ranks in rank_sets(model, move.plan))
+    return made + move.transfer.buffer_bytes(move.transport_rank) + groups * group_bytes

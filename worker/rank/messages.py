@@ -42,6 +42,7 @@ class Messages:
 
     Attributes:
         kept_as: see `RankReport`.
+        wire: see `StepRecord`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Messages:
         self._mailbox = Mailbox(channel, activity, on_urgent)
         self._heard: deque[ToProcess] = deque()
         self.kept_as: KeptAs | None = None
+        self.wire: str | None = None
 
     def hear(self) -> None:
         """Leave what has come to `next`; for who must not act on it now.
@@ -136,6 +138,7 @@ class Messages:
             waiting_s=result.parts_s[2],
             sync_s=result.sync_s,
             memory_bytes=result.memory_bytes,
+            wire=self.wire,
         )
         self._channel.send(Stepped(record=record, compute_s=result.compute_s))
 

@@ -190,7 +190,8 @@ class Preparation:
         if move is None:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
         if move.waits_for_boundary:  # else nothing trains that could go on instead
-            needed = needed_bytes(model, move, held, self.directive.training.precision)
+            precision, group_bytes = self.directive.training.precision, services.payload.group_bytes
+            needed = needed_bytes(model, move, held, precision, group_bytes)
             if services.device.torch_device.type == "cpu":  # one memory with that of copies
                 needed += self._still.staging_bytes  # a save under way may allocate as much
             free = services.free_bytes(move)

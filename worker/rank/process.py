@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from migration.gloo_transport import GlooTransport
 from migration.transport import Transport
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import rank_times
@@ -30,26 +30,28 @@ from worker.log_lines import note
 from worker.rank.move import Move
 from worker.rank.rank import Rank
 from worker.training_settings import DataSpec
-from worker.world.gloo_wire import GlooWire
 from worker.world.pace import EmulatedPace, Pace, RealPace
-from worker.world.staged_transport import StagedTransport
-from worker.world.staged_wire import StagedWire
-from worker.world.wire import FormWire
+from worker.world.payload import form_transport, payload_of
 from worker.world.world import World, rank_sets
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 
+LOG = logging.getLogger(__name__)
+
+
 class GlooServices:
-    """The services of a rank over gloo: on CPU as it is, else through staging memory."""
+    """The services of a rank: decisions over gloo, payload over the wire of its device.
+
+    Attributes:
+        payload: that wire.
+    """
 
     def __init__(self, *, emulate: bool, store_key: str, device: Device = CPU) -> None:
         self.activity, self.device = Activity(), device
         self._emulate, self._store_key = emulate, store_key
-        self._form_wire: FormWire = GlooWire.form
-        if device is not CPU:
-            self._form_wire = StagedWire.over(GlooWire.form, device)
+        self.payload = payload_of(device)
 
     def connect_store(
         self, address: str, epoch: int, is_cancelled: Callable[[], bool]
@@ -60,8 +62,16 @@ class GlooServices:
     def form_transport(self, store: Store, prefix: str, rank: int, size: int) -> Transport:
         """See `Services`."""
         waiting = functools.partial(self.activity.wait, may_be_left=True)
-        gloo = GlooTransport.form(store, prefix, rank, size, PATIENCE_S, waiting)
-        return gloo if self.device is CPU else StagedTransport(gloo, self.device)
+        return form_transport(
+            self.payload,
+            self.device,
+            store,
+            prefix,
+            rank,
+            size,
+            patience_s=PATIENCE_S,
+            waiting=waiting,
+        )
 
     def form_world(
         self, store: Store, epoch: int, rank: int, model: ModelShape, plan: Plan
@@ -79,7 +89,7 @@ class GlooServices:
             sets,
             self.activity,
             device=self.device,
-            form_wire=self._form_wire,
+            form_wire=self.payload.form_wire,
         )
 
     def free_bytes(self, move: Move) -> int:
@@ -161,4 +171,5 @@ def main(
     own = own_device(device, slot)
     deepspeed_engine.begin()
     services = GlooServices(emulate=emulate, store_key=store_key, device=own)
+    LOG.info("payload travels on the wire %s", services.payload.about)
     Rank(Channel(connection), pod, slot, services).run()

@@ -50,6 +50,7 @@ class Rank:
         self._state = RankState()
         self._change = Change(pod, slot, services, self._state.still)
         self._messages = Messages(channel, slot, self._activity, self._hear_at_once)
+        self._messages.wire = services.payload.about
         self._phase: RankPhase = "starting"
         self._world: World | None = None
         self._spec: TrainingSpec | None = None

@@ -16,6 +16,7 @@ from worker.control.store_client import StoreClient
 from worker.device.device import Device
 from worker.engine.seam import Engine, StageBuild
 from worker.rank.move import Move
+from worker.world.payload import Payload
 from worker.world.world import World
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ class Services(Protocol):
     Attributes:
         activity: of this rank, which all services keep up to date.
         device: of this rank.
+        payload: the wire of this rank.
     """
 
     activity: Activity
     device: Device
+    payload: Payload
 
     def connect_store(
         self, address: str, epoch: int, is_cancelled: Callable[[], bool]

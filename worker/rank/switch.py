@@ -19,12 +19,14 @@ from migration.exchange import exchange_state
 from migration.slices import Slice
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece
+from planner.plans.ranks import RankMap
 from worker.engine.seam import Parts, Progress
 from worker.rank.preparation import Prepared
 from worker.rank.services import Services
 from worker.rank.vote import Outcome, Vote
 from worker.state.held_state import HeldState, all_pieces, find_tensor
 from worker.state.shards import TargetShards
+from worker.world.stage_links import link_rounds
 
 VOTE_POLL_S = 0.001
 NEVER = 1 << 62  # of a minimum, by a rank that has nothing to say
@@ -80,6 +82,7 @@ class Switch:
         vote = Vote(self.prepared.store, directive.epoch, len(directive.members))
         try:
             self._drain()
+            self._try()
             self._transfer(held)
             self._verify(held)
             before_vote()
@@ -117,6 +120,14 @@ class Switch:
             raise TransferFailed(
                 f"the recovery asks for step {resume.step}, the state is at {self.agreed.step}"
             )
+
+    def _try(self) -> None:
+        """First operations of the new world, in one order, while all stand at the boundary."""
+        successor, move = self.prepared.successor, self.prepared.move
+        if successor is not None and successor.world.connects_late:
+            self.services.on_phase("try")
+            rounds = link_rounds(RankMap.of(move.plan), successor.world.rank)
+            successor.world.try_links(rounds)
         self.lap("drain")
 
     def _transfer(self, held: HeldState) -> None:

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
+from migration.transport import Messages
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
-from worker.world.wire import ReduceOp, Work
+from worker.world.wire import ReduceOp, Work, issue_all
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -86,7 +88,7 @@ class GlooWire:
             received, sent, list(rows_from), list(rows_to), dist.AllToAllOptions()
         )
 
-    def watch(self, member: int) -> None:
+    def watch(self, member: int, /) -> None:
         """Wait for as long as a member lives: for a message that it never sends.
 
         Raises:
@@ -94,6 +96,18 @@ class GlooWire:
         """
         nothing = torch.zeros(1)
         self._live(nothing).recv([nothing], member, _NEVER).wait()
+
+    def exchange(self, sends: Messages, receives: Messages) -> Work:
+        """See `Wire`."""
+        return issue_all(self, sends, receives)
+
+    def held_bytes(self) -> int:
+        """See `Wire`; its memory is the host's."""
+        return 0
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """See `Wire`; each ends by itself."""
+        return nullcontext()
 
     def abort(self) -> None:
         """Cut the connections: gloo then fails whoever waits for them."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
+from migration.transport import Messages
 from worker.control.activity import Activity
 from worker.world.gloo_wire import GlooWire
-from worker.world.wire import FormWire, ReduceOp, Wire, Work
+from worker.world.wire import FormWire, ReduceOp, Wire, Work, abort_all
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -94,10 +95,21 @@ class Group:
         """Receive from a rank into a tensor of the size that it sends."""
         self.finish(self._live().recv(tensor, self.ranks.index(source)))
 
-    def abort(self) -> None:
-        """End every wait of its members; whoever is in one gets an error."""
-        if self._wire is not None:
-            self._wire.abort()
+    def exchange(self, sends: Messages, receives: Messages) -> None:
+        """Send to some ranks and receive from some, as one; see `Wire`."""
+        index = self.ranks.index
+        sent = [(index(target), tensor) for target, tensor in sends]
+        received = [(index(source), tensor) for source, tensor in receives]
+        self.finish(self._live().exchange(sent, received))
+
+    def held_bytes(self) -> int:
+        """Memory of the device that its wire holds by itself."""
+        return self._live().held_bytes()
+
+    @staticmethod
+    def abort_all(groups: Sequence[Group]) -> None:
+        """End every wait in the groups of one world; whoever is in one gets an error."""
+        abort_all([group._wire for group in groups if group._wire is not None])
 
     def release(self) -> object:
         """Give up the group; who drops the answer closes its connections."""

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
-from worker.world.gloo_wire import GlooWire
+
+class Watched(Protocol):
+    """A wire or a transport on the control plane."""
+
+    def watch(self, member: int, /) -> None:
+        """Wait for as long as a member lives; RuntimeError once it is gone, or this has ended."""
 
 
 class Sentinel:
     """Watches one neighbour in a thread of its own until the wire ends."""
 
-    def __init__(self, wire: GlooWire, place: int, size: int, gone: Callable[[str], None]) -> None:
+    def __init__(self, wire: Watched, place: int, size: int, gone: Callable[[str], None]) -> None:
         """`gone` is called with a sentence once the neighbour is gone, or this wire has ended."""
         self._wire, self._gone = wire, gone
         self._neighbour = (place + 1) % size

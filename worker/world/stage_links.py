@@ -12,18 +12,42 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import torch
 
-from planner.plans.ranks import Seat
+from migration.rounds import Link, numbered
+from migration.transfer import MAX_OPERATIONS
+from planner.plans.ranks import RankMap, Seat
 from worker.world.pace import Pace
-from worker.world.world import World
+from worker.world.world import Round, World
 
 
 def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """(sending rank, receiving rank) for every rank of the target stage."""
     return tuple((source[i * len(source) // len(target)], rank) for i, rank in enumerate(target))
+
+
+def link_rounds(ranks: RankMap, rank: int) -> tuple[Round, ...]:
+    """One message of a rank with each of its neighbour stages, both ways, in rounds of all ranks.
+
+    Activations go one way and gradients the other, each at its own first message.
+    """
+    pairs = dict.fromkeys(
+        pair
+        for pipeline in ranks.pipelines
+        for source, target in pairwise(pipeline.ranks)
+        for one, other in link_pairs(source, target)
+        for pair in ((one, other), (other, one))
+    )
+    number = numbered(((pair, Link(*pair)) for pair in pairs), MAX_OPERATIONS)
+    found: dict[int, tuple[list[int], list[int]]] = {}
+    for (sender, receiver), of in number.items():
+        if rank in (sender, receiver):
+            targets, sources = found.setdefault(of, ([], []))
+            (targets if rank == sender else sources).append(receiver if rank == sender else sender)
+    return tuple(found[of] for of in sorted(found))
 
 
 class StageLinks:
@@ -48,8 +72,8 @@ class StageLinks:
         peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
         everyone = self._world.everyone
         with self._waiting():
-            for peer in peers:
-                everyone.send(tensor.contiguous(), peer)
+            if peers:
+                everyone.exchange([(peer, tensor.contiguous()) for peer in peers], [])
             self._pass(peers, stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
@@ -57,8 +81,8 @@ class StageLinks:
         peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
         everyone = self._world.everyone
         with self._waiting():
-            for peer in peers:
-                everyone.recv(tensor, peer)
+            if peers:
+                everyone.exchange([], [(peer, tensor) for peer in peers])
             self._pass(peers, stage)
 
     def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:

@@ -12,9 +12,12 @@ Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
+
+from migration.transport import Messages
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -52,6 +55,14 @@ class Wire(Protocol):
     def recv(self, tensor: torch.Tensor, source: int) -> Work:
         """Begin to receive into a contiguous tensor of exactly the size that is sent."""
 
+    def exchange(self, sends: Messages, receives: Messages) -> Work:
+        """Begin a round of messages, of which none waits for another one.
+
+        Args:
+            sends: (place of a member, contiguous tensor), in the order in which each receives them.
+            receives: likewise; with the sends 1 to `migration.transfer.MAX_OPERATIONS`.
+        """
+
     def all_to_all(
         self,
         received: torch.Tensor,
@@ -68,6 +79,12 @@ class Wire(Protocol):
             rows_to: how many each gets.
         """
 
+    def held_bytes(self) -> int:
+        """Memory of the device that the wire holds by itself."""
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """Entered around the aborts of all wires of one world."""
+
     def abort(self) -> None:
         """End every wait, here and at the peers, from whatever thread; may be called twice."""
 
@@ -77,3 +94,34 @@ class Wire(Protocol):
 
 # (store, a name that is never used twice, place in the set, size of the set)
 FormWire = Callable[["Store", str, int, int], Wire]
+
+
+class AllOf:
+    """Several operations as one."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """See `Work`."""
+        for work in self._works:
+            work.wait()
+
+
+def issue_all(wire: Wire, sends: Messages, receives: Messages) -> Work:
+    """A round of a wire whose messages may be issued in any order."""
+    sent = [wire.send(tensor, target) for target, tensor in sends]
+    received = [wire.recv(tensor, source) for source, tensor in receives]
+    return AllOf([*received, *sent])
+
+
+def abort_all(wires: Sequence[Wire]) -> None:
+    """End all wires of one world; those of a kind that needs it within one call.
+
+    Ending one after the other would wait for ever where each waits for the whole device.
+    """
+    with ExitStack() as calls:
+        for one in {type(wire): wire for wire in wires}.values():
+            calls.enter_context(one.aborting())
+        for wire in wires:
+            wire.abort()

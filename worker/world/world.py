@@ -13,6 +13,7 @@ group of all ranks over gloo, so that no decision depends on what a device's com
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -60,6 +61,8 @@ def join_world_of_one() -> None:
         dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
 
 
+Round = tuple[Sequence[int], Sequence[int]]
+TRY_S = 60.0  # for the first operations of a world; NCCL connects to a peer in 0.1 s
 ABORT_S = 5.0  # for the wires of a broken world to end; one that does not is left behind
 
 
@@ -146,6 +149,39 @@ class World:
         self.all_reduce_(table, "sum")
         return not int(table)
 
+    @property
+    def connects_late(self) -> bool:
+        """Whether its wires connect at their first operation, and free memory of the device."""
+        return self._sentinel is not None
+
+    def try_links(self, rounds: Sequence[Round]) -> None:
+        """Make the first operations of wires that connect late, in one order on all ranks.
+
+        A communicator connects at its first operation, and two ranks at their first message.
+        Called by all ranks at one boundary, in the thread that trains.
+
+        Args:
+            rounds: (ranks to send to, ranks to receive from) of this rank, round by round.
+
+        Raises:
+            ConnectionError: a peer is gone, or an operation has not ended in `TRY_S`.
+        """
+        said = f"the first operations of rank {self.rank} have not ended in {TRY_S:g} s"
+        late = threading.Timer(TRY_S, self.break_, [f"{said}; look at the network of its node"])
+        late.daemon = True
+        late.start()
+        try:
+            one = self.device.put(torch.ones(1))
+            for group in self.groups.values():
+                group.all_reduce_(one, "min")
+            for targets, sources in rounds:
+                sends = [(rank, one) for rank in targets]
+                came = [(rank, torch.empty_like(one)) for rank in sources]
+                self.everyone.exchange(sends, came)
+            self.host(one)
+        finally:
+            late.cancel()
+
     def break_(self, why: str = "the world of this epoch is gone") -> None:
         """End this world: whoever waits for this rank, or here, gets an error.
 
@@ -156,8 +192,7 @@ class World:
         groups = [*self.groups.values(), *([self._control] if self._control else [])]
 
         def end() -> None:
-            for group in groups:
-                group.abort()
+            Group.abort_all(groups)
 
         ending = threading.Thread(target=end, name="break-world", daemon=True)
         try:
@@ -166,13 +201,18 @@ class World:
             return end()
         return ending.join(ABORT_S)
 
+    def held_bytes(self) -> int:
+        """Memory of the device that the wires of this world hold by themselves."""
+        return sum(group.held_bytes() for group in self.groups.values())
+
     def leave(self, wait: bool = False) -> None:
         """Give up all groups.
 
         Freeing a gloo group takes about 12 ms for each of its peers, so unless `wait` a thread
-        drops the last reference.
+        drops the last reference.  Wires of a device free its memory, which may wait for the whole
+        device: they go now, while this thread gives it no work, or are left behind.
         """
-        if self._sentinel is not None:
+        if self.connects_late:
             self.break_()  # it holds the control group as long as it watches
         last = [group.release() for group in self.groups.values()]
         self.groups.clear()
@@ -181,5 +221,8 @@ class World:
             self._control = None
         if wait:
             last.clear()
-        else:
-            threading.Thread(target=last.clear, name="leave-world", daemon=True).start()
+            return
+        leaving = threading.Thread(target=last.clear, name="leave-world", daemon=True)
+        leaving.start()
+        if self.connects_late:
+            leaving.join(ABORT_S)

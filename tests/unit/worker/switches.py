@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -159,7 +160,7 @@ def members_of(
                     MODEL, move.seat, FirstWeights(partial(initial_rows, 1)).fill, services.activity
                 )
             )
-            successor = Successor(None, target, None)
+            successor = Successor(SimpleNamespace(connects_late=False), target, None)
         store = stores[i] if stores else shared
         start = (starts or {}).get(i)
         prepared = Prepared(move, store, transport, frozenset(), successor, start)

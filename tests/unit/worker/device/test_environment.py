@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from worker.device.environment import environment_of, visible
+from worker.world.nccl_groups import FORM_S
 
 
 def test_a_rank_sees_the_gpu_of_its_slot_by_the_name_that_the_pod_has_for_it():
@@ -19,6 +20,7 @@ def test_deepspeed_is_told_the_device_and_no_watchdog_ends_the_process():
     cuda = environment_of("cuda")
     assert cuda["DS_ACCELERATOR"] == "cuda"
     assert cuda["PYTORCH_NVML_BASED_CUDA_CHECK"] == "1"
+    assert cuda.pop("TORCH_NCCL_NONBLOCKING_TIMEOUT") == f"{FORM_S:.0f}"
     assert {value for name, value in cuda.items() if name.startswith("TORCH_NCCL")} == {"0"}
 
 

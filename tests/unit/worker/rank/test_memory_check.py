@@ -56,6 +56,7 @@ def test_a_rank_whose_shards_stay_and_that_sends_nothing_needs_nothing():
     held = HeldState(MODEL)
     held.add_shards(move.seat, shards, buffers)
     assert needed_bytes(MODEL, move, held) == 0
+    assert needed_bytes(MODEL, move, held, group_bytes=7) == 2 * 7  # of the plan, and of the move
 
 
 def test_a_rank_that_leaves_needs_the_messages_that_it_sends():

@@ -26,6 +26,7 @@ from worker.model.initial_weights import initial_rows
 from worker.rank.preparation import Preparation
 from worker.state.held_state import HeldState, find_tensor
 from worker.state.still import StillState
+from worker.world.payload import payload_of
 from worker.world.world import World, rank_sets
 
 OLD, NEW = plan("1x2"), plan("1x1+1x1")
@@ -67,7 +68,7 @@ class InMemory:
 
     def __init__(self, **faults):
         self.activity = Activity()
-        self.device = CPU
+        self.device, self.payload = CPU, payload_of(CPU)
         self.meeting = threading.Event()
         self.meeting.set()
         self.asked, self.builds, self.told = [], [], []

@@ -1,0 +1,46 @@
+"""A part of the campaign of faults on NCCL's wire and transport, over gloo's groups on processors.
+
+It proves the protocol: groups formed by handles, first operations at the boundary, rounds, and the
+end of a world that notices no dead peer by itself.  It proves nothing of NCCL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.campaign import PARTS, Fault, fail_in, running
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+TRIED = (*PARTS[:3], "try", *PARTS[4:])  # drain is the try's own boundary
+KINDS = ("rank", "store", "pod")
+SAMPLE = ("form", "try", "transfer")
+
+
+def cases(parts: tuple[str, ...]) -> list[tuple[str, Fault]]:
+    """A kill in each part: a rank, a store and a pod have their turns."""
+    return [(part, Fault("kill", KINDS[n % len(KINDS)], n)) for n, part in enumerate(parts)]
+
+
+@pytest.mark.parametrize(
+    "parts", [SAMPLE, pytest.param(TRIED, marks=pytest.mark.system)], ids=["sample", "all"]
+)
+def test_kills_in_a_change_over_wires_that_connect_late_cost_seconds_and_no_step(
+    parts: tuple[str, ...], tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEDDLE_TEST_PAUSE", str(tmp_path / "gates"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+    async def campaign() -> dict[int, str | None]:
+        async with running(tmp_path, corpus, "connecting") as run:
+            await run.steady()
+            for part, fault in cases(parts):
+                await fail_in(run, part, fault)
+                await run.steady()
+            return {step: record.wire for step, record in run.steps.items()}
+
+    wires = asyncio.run(campaign())
+    assert sorted(wires) == list(range(len(wires))), "every step was trained and reported"
+    assert set(wires.values()) == {"nccl over gloo"}

@@ -1,0 +1,147 @@
+"""What ranks in processes of their own find of groups that form by handles."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+LIMIT_S = 30.0
+
+
+def _world(store, epoch, rank, size, sets, form):
+    from worker.control.activity import Activity
+    from worker.world.nccl_wire import NcclWire
+    from worker.world.world import World
+
+    return World(store, epoch, rank, size, sets, Activity(), form_wire=NcclWire.over(form))
+
+
+def mixed_versions(rank, store):
+    """The code of the refusal of each rank."""
+    from tests.fakes.gloo_group import GlooGroup
+    from worker.errors import DeviceUnusable
+
+    try:
+        GlooGroup(store, "mixed", rank, 2, version=(2, 30, rank))
+    except DeviceUnusable as error:
+        return error.code
+    return None
+
+
+def does_not_connect(rank, store):
+    """Kind of the error, and the seconds, where a peer meets and does not connect."""
+    from tests.fakes.gloo_group import GlooGroup
+    from worker.error_kinds import describe_error
+    from worker.world.nccl_groups import meet
+
+    start_s = time.monotonic()
+    if rank == 1:
+        meet(store, "half", 1, 2, "gloo:1:-1:1:", (2, 30, 7))
+        store.wait(["tried"])
+        return None
+    try:
+        GlooGroup(store, "half", 0, 2, deadline_s=1.0)
+        return "formed"
+    except Exception as error:
+        return [describe_error(error)[0], time.monotonic() - start_s < LIMIT_S]
+    finally:
+        store.set("tried", "yes")
+
+
+def tries(rank, store):
+    """The first operations of a world of three, and that a peer that dies ends them."""
+    import torch
+
+    from planner.plans.ranks import RankMap
+    from tests.fakes.gloo_group import form_gloo
+    from tests.unit.worker.changes import plan
+    from worker.world.stage_links import link_rounds
+
+    ranks = RankMap.of(plan("1x1+1x1", "1x1"))
+    sets = ((0, 2), (0, 1, 2))
+    world = _world(store, 1, rank, 3, sets, form_gloo)
+    found = {"late": world.connects_late, "held": world.held_bytes()}
+    world.try_links(link_rounds(ranks, rank))
+    total = torch.tensor([float(rank)])
+    world.everyone.all_reduce_(total)
+    found["sum"] = world.host(total).tolist()
+    if rank == 0:  # it goes; nobody tells the others but the ring of sentinels
+        world.break_()
+        world.leave()
+        return found
+    start_s = time.monotonic()
+    try:
+        world.try_links(link_rounds(ranks, rank))
+        found["ended"] = False
+    except (ConnectionError, RuntimeError):
+        found["ended"] = world.broken.is_set or time.monotonic() - start_s < LIMIT_S
+    world.break_()
+    world.leave()
+    return found
+
+
+def hangs(rank, store):
+    """A first operation that a peer never joins ends by its deadline, with a sentence."""
+    from tests.fakes.gloo_group import form_gloo
+    from worker.world import world as module
+
+    module.TRY_S = 0.5
+    world = _world(store, 1, rank, 2, ((0, 1),), form_gloo)
+    if rank == 1:
+        store.wait(["ended"])
+        world.break_()
+        return None
+    said = None
+    try:
+        world.try_links(())
+    except (ConnectionError, RuntimeError):
+        said = world.broken._why
+    store.set("ended", "yes")
+    return said
+
+
+def breaks(_rank, store):
+    """Offences at the end of a world with two communicators that hang, and of a mutant."""
+    import torch
+
+    from tests.simulated_device.device import SimulatedDevice
+    from tests.simulated_device.recorded_wire import RecordedWire
+    from tests.simulated_device.rules import RULES
+    from worker.control.activity import Activity
+    from worker.world.group import Group
+    from worker.world.world import World
+
+    device, found = SimulatedDevice(), {}
+    right = Group.abort_all
+
+    def one_by_one(groups):
+        for group in groups:
+            if group._wire is not None:
+                group._wire.abort()
+
+    for name, end in (("right", right), ("one by one", one_by_one)):
+        Group.abort_all = staticmethod(end)
+        before = RULES.count("aborts one by one")
+        world = World(
+            store, len(found) + 1, 0, 1, ((0,), (0,)), Activity(), device=device,
+            form_wire=RecordedWire.form,
+        )  # fmt: skip
+        other = RecordedWire.form(store, f"other{name}", 0, 1)
+        world.groups[0, 0] = Group((0,), other, Activity())
+        for group in world.groups.values():
+            group.start_all_reduce_(device.put(torch.ones(1)))  # and nobody awaits it
+        world.break_()
+        found[name] = RULES.count("aborts one by one") - before
+        world.leave()
+    Group.abort_all = staticmethod(right)
+    return found
+
+
+def frees(_rank, store):
+    """What is left of a world of a device once it was left: no wire, and no thread that frees."""
+    from tests.fakes.gloo_group import form_gloo
+
+    world = _world(store, 1, 0, 1, ((0,),), form_gloo)
+    world.leave()
+    names = {thread.name for thread in threading.enumerate()}
+    return ["leave-world" in names, len(world.groups)]

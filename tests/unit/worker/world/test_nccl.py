@@ -1,0 +1,74 @@
+"""worker/world: groups that form by handles, their first operations, and how they end.
+
+NCCL itself is not tried: the groups are gloo's, which form in the same way, and recorded ones.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.worker.ranks import run_ranks
+
+CLAIMS = "tests.unit.worker.world.nccl_claims"
+OPTIONS = """
+import os, torch
+from torch._C import _distributed_c10d as c10d
+from torch.distributed import HashStore
+from worker.world.nccl_groups import MAX_CTAS, has_new, has_old, options_of
+found = not has_old()
+if has_new():
+    options = options_of()
+    found = (options.config.blocking, options.config.max_ctas) == (0, MAX_CTAS)
+    options.enable_reconfigure = True
+    group = c10d.ProcessGroupNCCL2(HashStore(), 0, 2, options, torch.device("cuda", 0))
+    found = found and group.get_reconfigure_handle().startswith("nccl2:0")
+    found = found and group.supports_reconfigure and group.supports_coalescing
+os._exit(0 if found else 1)
+"""
+
+
+@pytest.mark.slow
+def test_a_group_of_the_new_class_is_made_without_a_driver_and_waits_for_its_handles():
+    """It ends its process once it is dropped where no driver is, so the process ends before."""
+    done = subprocess.run([sys.executable, "-c", OPTIONS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_two_versions_of_nccl_in_one_job_are_refused_on_every_rank():
+    assert run_ranks(f"{CLAIMS}:mixed_versions", 2) == ["Mismatch", "Mismatch"]
+
+
+@pytest.mark.slow
+def test_ranks_that_meet_and_do_not_connect_end_at_the_deadline_as_a_lost_peer():
+    assert run_ranks(f"{CLAIMS}:does_not_connect", 2)[0] == ["lost peer", True]
+
+
+@pytest.mark.slow
+def test_first_operations_connect_all_and_end_when_a_peer_goes():
+    found = run_ranks(f"{CLAIMS}:tries", 3)
+    assert [of["sum"] for of in found] == [[3.0]] * 3
+    assert [(of["late"], of["held"]) for of in found] == [(True, 0)] * 3
+    assert [of["ended"] for of in found[1:]] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_first_operation_that_hangs_ends_at_its_deadline_and_says_so():
+    said, _ = run_ranks(f"{CLAIMS}:hangs", 2)
+    assert said is not None
+    assert "first operations of rank 0" in said
+
+
+@pytest.mark.slow
+def test_the_wires_of_a_world_end_in_one_call_and_one_by_one_is_found_out():
+    (found,) = run_ranks(f"{CLAIMS}:breaks", 1)
+    assert found["right"] == 0
+    assert found["one by one"] > 0
+
+
+@pytest.mark.slow
+def test_wires_of_a_device_are_freed_before_the_thread_that_trains_goes_on():
+    assert run_ranks(f"{CLAIMS}:frees", 1) == [[False, 0]]

@@ -1,0 +1,163 @@
+"""Groups of NCCL in torch: the class that can be formed anew and revoked, and the older one.
+
+Both form without a first operation, do not block and end by a deadline; torch's watchdogs are
+switched off by `worker.device.environment`.  Nothing here has run on a GPU: without a driver only
+the options, the handles and the refusals can be tried.
+Source: torch's `ProcessGroupNCCL.hpp` and `nccl2/ReconfigureNCCL.cpp`; NCCL's user guide,
+"Communicators" and "Fault tolerance"; that communicators whose kernels hang must be aborted in one
+group call is nccl#1013.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch._C import _distributed_c10d as c10d
+from torch.distributed.distributed_c10d import PrefixStore
+
+from worker.errors import DeviceUnusable, RendezvousFailed
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+FORM_S = 120.0  # for all members to connect once all have met; NCCL's bootstrap takes seconds
+MAX_CTAS = 8  # of a communicator: its buffers grow with them, 9 MiB for each and peer
+# Modelled: a ring has two peers, with 9.2 MiB for each and channel by NCCL's protocols (device.h).
+GROUP_BYTES = MAX_CTAS * 2 * 9_650_000
+Version = tuple[int, int, int]
+
+
+class Formed(NamedTuple):
+    """A group that stands.
+
+    Attributes:
+        group: of torch.
+        aborting: entered around the aborts of all groups of one world.
+    """
+
+    group: Any  # torch's stubs know few of its methods
+    aborting: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+FormGroup = Callable[["Store", str, int, int], Formed]
+
+
+def version_text(version: Version) -> str:
+    """Such as 2.30.7."""
+    return ".".join(map(str, version))
+
+
+def meet(store: Store, name: str, place: int, size: int, word: str, version: Version) -> list[str]:
+    """Say a word to the other members and hear theirs, in the order of their places.
+
+    It waits for a member that is late, as long as the store's client does.
+
+    Raises:
+        DeviceUnusable: a member has another version of NCCL, by which none would ever connect.
+    """
+    store.set(f"{name}/word{place}", f"{version_text(version)} {word}")
+    said = [store.get(f"{name}/word{of}").decode().partition(" ") for of in range(size)]
+    found = sorted({of for of, _, _ in said})
+    if len(found) > 1:
+        raise DeviceUnusable(
+            f"ranks of this job have NCCL {' and '.join(found)}, and one version is needed; give "
+            "all pods one image",
+            code="Mismatch",
+        )
+    return [word for _, _, word in said]
+
+
+def join(
+    group: Any,
+    store: Store,
+    name: str,
+    place: int,
+    size: int,
+    version: Version,
+    deadline_s: float = FORM_S,
+) -> None:
+    """Form a group of torch by the handles of all its members.
+
+    Raises:
+        RendezvousFailed: the members have met, and did not connect in time.
+    """
+    options = c10d.ReconfigureOptions()
+    options.handles = meet(store, name, place, size, group.get_reconfigure_handle(), version)
+    options.uuid = 1  # a group is formed once in its life, under a name that is never used twice
+    options.timeout = datetime.timedelta(seconds=deadline_s)
+    try:
+        group.reconfigure(options).wait()
+    except RuntimeError as error:
+        said = str(error).partition("\n")[0]
+        raise RendezvousFailed(
+            f"{size} ranks have met as {name} and did not connect within {deadline_s:g} s ({said})"
+        ) from None
+
+
+def options_of() -> Any:
+    """Options of a communicator that neither blocks nor ends its process."""
+    options = c10d.ProcessGroupNCCL.Options()
+    options.config.blocking = 0
+    options.config.max_ctas = MAX_CTAS
+    return options
+
+
+def form_new(device: torch.device) -> FormGroup:
+    """Groups of the new class: formed by handles, ended by a revoke, which frees nothing."""
+
+    def form(store: Store, name: str, place: int, size: int) -> Formed:
+        options = options_of()
+        options.enable_reconfigure = True
+        prefixed = PrefixStore(name, store)
+        group: Any = c10d.ProcessGroupNCCL2(prefixed, place, size, options, device)
+        join(group, store, name, place, size, runtime_version())
+        return Formed(group)
+
+    return form
+
+
+def form_old(device: torch.device) -> FormGroup:
+    """Groups of the older class: an abort waits for the device, so all go in one group call.
+
+    Its deadline to connect is `TORCH_NCCL_NONBLOCKING_TIMEOUT` of the environment.
+    """
+
+    def form(store: Store, name: str, place: int, size: int) -> Formed:
+        meet(store, name, place, size, "", runtime_version())
+        options = options_of()
+        options._timeout = datetime.timedelta(days=1)  # a slow peer is waited for
+        group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)
+        group.eager_connect_single_device(device)
+
+        @contextmanager
+        def one_call() -> Iterator[None]:
+            group._group_start()
+            try:
+                yield
+            finally:
+                group._group_end()
+
+        return Formed(group, one_call)
+
+    return form
+
+
+def runtime_version() -> Version:
+    """Of the NCCL that this process has loaded."""
+    ask: Any = c10d.ProcessGroupNCCL.get_runtime_nccl_version
+    major, minor, patch = ask()
+    return major, minor, patch
+
+
+def has_new() -> bool:
+    """Whether this torch has the class that can be formed anew."""
+    return hasattr(c10d, "ProcessGroupNCCL2")
+
+
+def has_old() -> bool:
+    """Whether this torch was built with NCCL at all."""
+    return hasattr(c10d, "ProcessGroupNCCL")

@@ -1,0 +1,125 @@
+"""A wire over NCCL: device tensors between GPUs, without a copy through the host.
+
+NCCL does what a rank issues on one communicator strictly in that order, so messages go out as
+groups, in which none waits for another.  `wait` orders streams and blocks nobody; a dead peer is
+not noticed, and an ended receive holds garbage: whoever reads a number asks the flag of the world.
+With `TORCH_NCCL_BLOCKING_WAIT=1` in the environment `wait` blocks, and raises once the wire ends:
+for a first run on new machines.
+Nothing here has run on a GPU; the same code runs on real processes over gloo's groups, which form
+in the same way (`tests/fakes/gloo_group.py`).
+Source: NCCL's user guide, "Group calls" and "Thread safety"; pytorch#174288 for the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from migration.transfer import MAX_OPERATIONS
+from migration.transport import Messages
+from worker.world.nccl_groups import Formed, FormGroup
+from worker.world.wire import FormWire, ReduceOp, Work
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+_TAG = 0
+
+
+class NcclWire:
+    """One rank's membership; see `Wire`.
+
+    Attributes:
+        control: None; it takes no host tensors.
+    """
+
+    control = None
+
+    def __init__(self, formed: Formed) -> None:
+        self._formed: Formed | None = formed
+
+    @classmethod
+    def over(cls, form: FormGroup) -> FormWire:
+        """Forms wires over the groups that `form` forms."""
+
+        def form_wire(store: Store, name: str, place: int, size: int) -> NcclWire:
+            return cls(form(store, name, place, size))
+
+        return form_wire
+
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Work:
+        """See `Wire`."""
+        options = dist.AllreduceOptions()
+        options.reduceOp = _OPS[op]
+        work: Work = self._live().group.allreduce([tensor], options)
+        return work
+
+    def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
+        """See `Wire`."""
+        options = dist.BroadcastOptions()
+        options.rootRank = source
+        work: Work = self._live().group.broadcast([tensor], options)
+        return work
+
+    def all_to_all(
+        self,
+        received: torch.Tensor,
+        sent: torch.Tensor,
+        rows_from: Sequence[int],
+        rows_to: Sequence[int],
+    ) -> Work:
+        """See `Wire`."""
+        options = dist.AllToAllOptions()
+        work: Work = self._live().group.alltoall_base(
+            received, sent, list(rows_from), list(rows_to), options
+        )
+        return work
+
+    def send(self, tensor: torch.Tensor, target: int) -> Work:
+        """See `Wire`; a round of one message."""
+        return self.exchange([(target, tensor)], [])
+
+    def recv(self, tensor: torch.Tensor, source: int) -> Work:
+        """Likewise."""
+        return self.exchange([], [(source, tensor)])
+
+    def exchange(self, sends: Messages, receives: Messages) -> Work:
+        """See `Wire`."""
+        if not 0 < len(sends) + len(receives) <= MAX_OPERATIONS:
+            raise ValueError(f"a round has 1 to {MAX_OPERATIONS} operations")
+        group = self._live().group
+        group._start_coalescing()
+        for peer, tensor in sends:
+            group.send([tensor], peer, _TAG)
+        for peer, tensor in receives:
+            group.recv([tensor], peer, _TAG)
+        work: Work = group._end_coalescing()
+        return work
+
+    def held_bytes(self) -> int:
+        """See `Wire`."""
+        return int(self._live().group.memory_stats().get("total", 0))
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """See `Wire`."""
+        return self._live().aborting()
+
+    def abort(self) -> None:
+        """See `Wire`."""
+        if self._formed is not None:
+            self._formed.group.abort()
+
+    def release(self) -> object:
+        """See `Wire`."""
+        formed, self._formed = self._formed, None
+        return formed
+
+    def _live(self) -> Formed:
+        if self._formed is None:
+            raise ConnectionError("the world of this epoch is gone")
+        return self._formed

@@ -1,0 +1,225 @@
+"""Which wire carries the payload of a rank: one rule, and what it says of itself.
+
+gloo     host tensors, between processors
+staged   tensors of a GPU through memory of the host
+nccl     between GPUs, without the host
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from migration.gloo_transport import GlooTransport
+from migration.nccl_transport import NcclTransport
+from migration.transport import Transport
+from worker.control.connections import connections, cut
+from worker.device.broken import Broken
+from worker.device.device import CPU, Device
+from worker.errors import DeviceUnusable
+from worker.world.gloo_wire import GlooWire
+from worker.world.nccl_groups import (
+    GROUP_BYTES,
+    Version,
+    form_new,
+    form_old,
+    has_new,
+    has_old,
+    runtime_version,
+    version_text,
+)
+from worker.world.nccl_wire import NcclWire
+from worker.world.sentinel import Sentinel
+from worker.world.staged_transport import StagedTransport
+from worker.world.staged_wire import StagedWire
+from worker.world.wire import FormWire
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+Waiting = Callable[[], AbstractContextManager[None]]
+Name = Literal["gloo", "staged", "nccl"]
+Asked = Literal["auto", "staged", "nccl"]
+ASKED: tuple[Asked, ...] = get_args(Asked)
+VARIABLE = "HEDDLE_WIRE"  # by which the administrator of a cluster asks for one
+AUTO_ON_A_GPU: Name = "staged"  # NCCL has never run here; see docs/decisions/0031
+LEAST: Version = (2, 14, 0)  # the first NCCL whose communicators form without blocking
+REVOKES: Version = (2, 28, 7)  # the first with a revoke, by which the new class ends its waits
+SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+_SETTINGS = ("NCCL_", "TORCH_NCCL_")
+
+
+class Nccl(NamedTuple):
+    """What this process has of NCCL.
+
+    Attributes:
+        version: of the library; None: torch was built without.
+        is_new: torch has the class that can be formed anew.
+    """
+
+    version: Version | None
+    is_new: bool
+
+    @property
+    def uses_new(self) -> bool:
+        """Whether groups are of the new class, which needs the library's revoke."""
+        return self.is_new and self.version is not None and self.version >= REVOKES
+
+
+class Payload(NamedTuple):
+    """The wire of a rank.
+
+    Attributes:
+        name: of the wire.
+        about: one line for the log and the records of steps: class, version, settings.
+        form_wire: forms one.
+        group_bytes: of the device, that each group holds by itself.
+    """
+
+    name: Name
+    about: str
+    form_wire: FormWire
+    group_bytes: int = 0
+
+
+def own_nccl() -> Nccl:
+    """That of this process."""
+    return Nccl(runtime_version() if has_old() else None, has_new())
+
+
+def wire_of(
+    device: str, environment: Mapping[str, str], nccl: Nccl, shares_gpu: bool = False
+) -> Name:
+    """The wire of a rank.
+
+    Args:
+        device: cpu or cuda.
+        environment: of the process, with what was asked for.
+        nccl: of the process.
+        shares_gpu: another rank of the job uses the same GPU.
+
+    Raises:
+        DeviceUnusable: what was asked for cannot be had.
+    """
+    asked = environment.get(VARIABLE, "auto").lower()
+    if asked not in ASKED:
+        raise DeviceUnusable(
+            f"{{field}} is {asked!r}, and {', '.join(ASKED)} are known; choose one of them",
+            field=VARIABLE,
+            code="Unknown",
+        )
+    if device == "cpu":
+        return "gloo"
+    name = AUTO_ON_A_GPU if asked == "auto" else asked
+    if name != "nccl":
+        return "staged"
+    if nccl.version is None:
+        raise DeviceUnusable(
+            "{field} asks for nccl, and this torch was built without NCCL; choose another image "
+            "or the wire staged",
+            field=VARIABLE,
+            code="Missing",
+        )
+    least = SHARES if shares_gpu else LEAST
+    if nccl.version < least:
+        why = "two ranks on one GPU need" if shares_gpu else "the worker needs"
+        raise DeviceUnusable(
+            f"NCCL is version {version_text(nccl.version)}, {why} {version_text(least)} or newer; "
+            "choose another image or the wire staged",
+            field=VARIABLE,
+            code="Unsupported",
+        )
+    if shares_gpu and environment.get(SHARING) != "1":
+        raise DeviceUnusable(
+            "two ranks share a GPU and {field} is not 1; set it, or choose the wire staged",
+            field=SHARING,
+            code="Missing",
+        )
+    return "nccl"
+
+
+def about(name: Name, environment: Mapping[str, str], nccl: Nccl) -> str:
+    """One line on a wire: class and version of NCCL, and the settings that it reads."""
+    if name != "nccl" or nccl.version is None:
+        return name
+    kind = "nccl2" if nccl.uses_new else "nccl-legacy"
+    settings = sorted(f"{k}={v}" for k, v in environment.items() if k.startswith(_SETTINGS))
+    return " ".join((kind, version_text(nccl.version), *settings))
+
+
+def payload_of(device: Device) -> Payload:
+    """The wire of this process for its device.
+
+    Raises:
+        DeviceUnusable: see `wire_of`.
+    """
+    kind = device.torch_device.type
+    nccl = own_nccl() if kind == "cuda" else Nccl(None, False)
+    name = "staged" if kind not in ("cpu", "cuda") else wire_of(kind, os.environ, nccl)
+    form_wire: FormWire = GlooWire.form
+    if name == "nccl":
+        form_group = form_new if nccl.uses_new else form_old
+        wire = NcclWire.over(form_group(device.torch_device))
+        return Payload(name, about(name, os.environ, nccl), wire, GROUP_BYTES)
+    if device is not CPU:
+        name, form_wire = "staged", StagedWire.over(GlooWire.form, device)
+    return Payload(name, about(name, os.environ, nccl), form_wire)
+
+
+def form_transport(
+    payload: Payload,
+    device: Device,
+    store: Store,
+    prefix: str,
+    rank: int,
+    size: int,
+    *,
+    patience_s: float,
+    waiting: Waiting = nullcontext,
+) -> Transport:
+    """The transport of a change over the wire of a rank."""
+    if payload.name == "nccl":
+        return nccl_transport(
+            store,
+            prefix,
+            rank,
+            size,
+            form_wire=payload.form_wire,
+            device=device,
+            patience_s=patience_s,
+            waiting=waiting,
+        )
+    gloo = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
+    return gloo if device is CPU else StagedTransport(gloo, device)
+
+
+def nccl_transport(
+    store: Store,
+    prefix: str,
+    rank: int,
+    size: int,
+    *,
+    form_wire: FormWire,
+    device: Device,
+    patience_s: float,
+    waiting: Waiting = nullcontext,
+) -> NcclTransport:
+    """Meet the other members: on gloo for what decides, then on a wire for the state."""
+    before = connections()
+    control = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
+    own, broken = connections() - before, Broken()
+    try:
+        wire = form_wire(store, f"{prefix}/payload", rank, size)
+    except BaseException:
+        control.close()
+        cut(own)
+        raise
+    numbers = (functools.partial(device.host, broken=broken), device.fill)
+    end = functools.partial(cut, own)
+    transport = NcclTransport(control, wire, device.torch_device, numbers, broken, end)
+    Sentinel(control, rank, size, transport.break_)
+    return transport
