@@ -59,6 +59,8 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("worker.shmPerGPU=8", "at '/worker/shmPerGPU': got number, want string"),
         ("worker.perGPU.memory=-5Gi", "at '/worker/perGPU/memory': '-5Gi' does not match"),
         ("worker.template.containers=1", "at '/worker/template': additional properties"),
+        ("worker.gpu.fabric=ethernet", "at '/worker/gpu/fabric': value must be one of 'auto'"),
+        ("worker.gpu.wire=null", "at '/worker/gpu': missing property 'wire'"),
         ("watchNamespaces={Team_A}", "at '/watchNamespaces/0': 'Team_A' does not match"),
         ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
         ("resources.limit.memory=1Gi", "at '/resources': additional properties 'limit'"),
@@ -205,3 +207,51 @@ def template(*options):
     """What `helm template` says."""
     command = [str(HELM), "template", "trial", str(CHART), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def base_container(*arguments):
+    """The worker container below the jobs' templates."""
+    done = template(*arguments)
+    assert done.returncode == 0, done.stderr
+    maps = [row for row in yaml.safe_load_all(done.stdout) if row and row["kind"] == "ConfigMap"]
+    (data,) = (row["data"] for row in maps if "base.yaml" in row["data"])
+    return yaml.safe_load(data["base.yaml"])["spec"]["containers"][0]
+
+
+@needs_helm
+def test_a_worker_has_no_variable_and_no_capability_unless_values_say_so():
+    container = base_container()
+    assert "env" not in container
+    assert "securityContext" not in container
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("fabric", "variables"),
+    [
+        ("tcp", {"NCCL_IB_DISABLE": "1"}),
+        ("infiniband", {"NCCL_NET": "IB"}),
+        ("roce", {"NCCL_NET": "IB", "NCCL_IB_GID_INDEX": "3"}),
+        ("efa", {"FI_PROVIDER": "efa"}),
+    ],
+)
+def test_a_fabric_has_its_variables_and_a_further_one_overrides_them(fabric, variables):
+    gpu = {"wire": "nccl", "interface": "eth0", "fabric": fabric}
+    said = [part for key, value in gpu.items() for part in ("--set", f"worker.gpu.{key}={value}")]
+    further = {"name": "NCCL_SOCKET_IFNAME", "value": "ib0"}
+    said += ["--set", "worker.extraEnv[0].name=NCCL_SOCKET_IFNAME"]
+    said += ["--set", "worker.extraEnv[0].value=ib0"]
+    found = base_container(*said)["env"]
+    assert found[-1] == further
+    assert {row["name"]: row["value"] for row in found} == {
+        "HEDDLE_WIRE": "nccl",
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "NCCL_SOCKET_IFNAME": "ib0",
+        **variables,
+    }
+
+
+@needs_helm
+def test_locked_memory_is_the_one_capability_that_values_give():
+    container = base_container("--set", "worker.gpu.ipcLock=true")
+    assert container["securityContext"] == {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}

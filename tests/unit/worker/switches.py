@@ -35,6 +35,7 @@ from worker.rank.preparation import Prepared, Successor
 from worker.rank.switch import Switch, Undecided
 from worker.state.held_state import HeldState, find_tensor
 from worker.state.shards import TargetShards
+from worker.world.payload import payload_of
 
 OLD, NEW = plan("1x2"), plan("2x1+1x1")
 PARTS = ("drain", "transfer", "verify", "vote")
@@ -61,7 +62,7 @@ class Watched:
 
     def __init__(self, on_phase=lambda name: None):
         self.activity = Activity()
-        self.device = CPU
+        self.device, self.payload = CPU, payload_of(CPU)
         self.phases = []
         self._on_phase = on_phase
 
