@@ -7,7 +7,8 @@ tensor itself; the rest of a message travels in one buffer behind its header.  T
 what the message is and the fingerprint of its slices, so that a stale or damaged one cannot pass
 for state.
 Invariant: operations are posted in the order of the transfer and awaited in the same order, at most
-`MAX_OPERATIONS` under way but for one whole message; see `migration.transfer` why that ends.
+`MAX_OPERATIONS` under way but for one whole message; see `migration.transfer` why that ends.  A
+transport with rounds starts those of one round together; see `migration.rounds`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ assert HEADER.size == HEADER_BYTES
 DIRECT_BYTES = 1 << 18  # smaller views travel in the buffer: an operation costs about as much
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Underway:
     """A message that is posted and not awaited.
 
@@ -67,7 +68,7 @@ class _Underway:
         direct_bytes = math.inf if transport.in_rounds else DIRECT_BYTES
         size = sum(view.nbytes for view in views if view.nbytes < direct_bytes)
         buffer = torch.empty(HEADER.size + size, dtype=torch.uint8, device=transport.device)
-        return cls(message, views, buffer, direct_bytes=direct_bytes)
+        return cls(message=message, views=views, buffer=buffer, direct_bytes=direct_bytes)
 
     def direct(self) -> Iterator[torch.Tensor]:
         """The views that travel as operations of their own: both ends decide by the size alone."""

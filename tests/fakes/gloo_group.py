@@ -15,6 +15,7 @@ from worker.world.nccl_groups import FORM_S, Formed, join
 from worker.world.wire import AllOf
 
 VERSION = (2, 30, 7)
+GROUP_BYTES = 9_650_000  # that it says to hold
 
 
 class GlooGroup:
@@ -48,7 +49,7 @@ class GlooGroup:
         return AllOf(works)
 
     def memory_stats(self):
-        return {"total": 0}
+        return {"total": GROUP_BYTES}
 
     def abort(self):
         cut(self._own)  # gloo's own abort ends no wait

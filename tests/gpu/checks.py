@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.nccl import nccl_alone, nccl_gone, nccl_pair
+
 FAMILIES = ("llama3", "gpt2", "qwen3")
 TOLERANCE = 1e-5  # of a loss in fp32: cos, exp and fma differ between processor and GPU
 LOW_TOLERANCE = 2e-2  # in bf16
@@ -139,7 +141,11 @@ def profile(way: str) -> Found:
 
 CHECKS: dict[str, Callable[[str], Found]] = {
     check.__name__: check
-    for check in (versions, fork, device, wire, update, story, attention, engine, job, profile)
+    for check in (
+        *(versions, fork, device, wire, update, story),
+        *(nccl_alone, nccl_pair, nccl_gone),
+        *(attention, engine, job, profile),
+    )
 }
 
 

@@ -15,7 +15,7 @@ mkdir -p "$out"
 export PYTHONPATH="$PWD:${WHEELS:-}" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo LOCAL_RANK=0
 export MASTER_ADDR=127.0.0.1 PYTORCH_NVML_BASED_CUDA_CHECK=1 DS_ACCELERATOR=cpu
 status=0
-for one in versions:20 fork:40 device:20 wire:40 update:30 story:140 attention:60 engine:80 job:80 profile:90; do
+for one in versions:20 fork:40 device:20 wire:40 update:30 story:110 nccl_alone:30 nccl_pair:30 nccl_gone:30 attention:40 engine:60 job:80 profile:70; do
   check=${one%:*} limit=$((${one#*:} * ${PATIENCE:-1}))
   line=$(timeout --kill-after=5 "$limit" "$python" -m tests.gpu.checks "$check" "$@" \
     2>"$out/$check.log")

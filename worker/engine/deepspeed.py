@@ -328,7 +328,7 @@ class DeepSpeedEngine:
         squares, own_losses = numbers.tensor_split([self._sync.num_pieces])
         share = float(own_losses.sum()) / scale if self._seat.slot == 0 else 0.0
         ready = self._ready_epoch or 0
-        own = RankSummary(share, ready, arrival, parts_s, self._world.device.held_bytes())
+        own = RankSummary(share, ready, arrival, parts_s, self._world.held_bytes())
         slots = torch.cat([squares, encode(own, rank, size)])
         self._world.all_reduce_(slots, "sum")
         norm = norm_of(slots[: self._sync.num_pieces])

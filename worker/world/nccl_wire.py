@@ -102,8 +102,11 @@ class NcclWire:
         return work
 
     def held_bytes(self) -> int:
-        """See `Wire`."""
-        return int(self._live().group.memory_stats().get("total", 0))
+        """See `Wire`; an older torch or NCCL does not say, and counts as nothing."""
+        try:
+            return int(self._live().group.memory_stats().get("total", 0))
+        except (AttributeError, RuntimeError):
+            return 0
 
     def aborting(self) -> AbstractContextManager[None]:
         """See `Wire`."""

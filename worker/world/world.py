@@ -75,6 +75,7 @@ class World:
         groups: {ranks: group} for every set of `rank_sets` that this rank belongs to.
         device: of this rank, where the tensors live that `groups` take.
         broken: the flag of this world.
+        wire_bytes: of the device, that the wires held by themselves after their first operations.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class World:
         """Form all groups of `sets` that this rank belongs to, in the order given."""
         self.rank, self.size, self.device = rank, size, device
         self.groups: dict[Ranks, Group] = {}
-        self.broken = Broken()
+        self.broken, self.wire_bytes = Broken(), 0
         self._activity = activity
         self._control: Group | None = None
         self._sentinel: Sentinel | None = None  # of wires that do not notice a dead peer
@@ -179,6 +180,7 @@ class World:
                 came = [(rank, torch.empty_like(one)) for rank in sources]
                 self.everyone.exchange(sends, came)
             self.host(one)
+            self.wire_bytes = sum(group.held_bytes() for group in self.groups.values())
         finally:
             late.cancel()
 
@@ -202,8 +204,8 @@ class World:
         return ending.join(ABORT_S)
 
     def held_bytes(self) -> int:
-        """Memory of the device that the wires of this world hold by themselves."""
-        return sum(group.held_bytes() for group in self.groups.values())
+        """The most that this rank has held so far, its wires with it."""
+        return self.device.held_bytes() + self.wire_bytes
 
     def leave(self, wait: bool = False) -> None:
         """Give up all groups.

@@ -9,6 +9,7 @@ import pytest
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
+from planner.profiles.entries import MOST_GROUPS
 from planner.profiles.profile import LinkCost, load_profile
 from tests.builders import MODEL, demo_profile, workload
 from tests.demo_profile import write_profile
@@ -186,7 +187,15 @@ def test_what_a_file_does_not_state_changes_no_digest():
             {"launch_s": 2.0},
             {"host_copy_bytes_per_s": 2.0},
             {"update_digest": "2.0"},
+            {"group_bytes": 2},
         )
     }
-    assert len(digests) == 4
+    assert len(digests) == 5
     assert profile.digest in digests
+
+
+def test_communicators_of_two_epochs_and_of_the_move_are_kept_free_on_each_gpu():
+    gpu = next(iter(demo_profile().types.values()))
+    held = replace(gpu, group_bytes=1000)
+    assert gpu.group_bytes == 0
+    assert gpu.usable_bytes - held.usable_bytes == MOST_GROUPS * 1000

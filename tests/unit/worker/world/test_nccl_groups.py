@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.fakes.gloo_group import GROUP_BYTES
 from tests.unit.worker.ranks import run_ranks
 
 CLAIMS = "tests.unit.worker.world.nccl_claims"
@@ -51,7 +52,9 @@ def test_ranks_that_meet_and_do_not_connect_end_at_the_deadline_as_a_lost_peer()
 def test_first_operations_connect_all_and_end_when_a_peer_goes():
     found = run_ranks(f"{CLAIMS}:tries", 3)
     assert [of["sum"] for of in found] == [[3.0]] * 3
-    assert [(of["late"], of["held"]) for of in found] == [(True, 0)] * 3
+    assert [(of["late"], of["held"]) for of in found] == [
+        (True, [0, groups * GROUP_BYTES]) for groups in (2, 1, 2)
+    ]
     assert [of["ended"] for of in found[1:]] == [True, True]
 
 

@@ -1,0 +1,205 @@
+"""Checks of NCCL: groups of one rank, two ranks on one GPU, and a peer that goes in a kernel.
+
+With `dry` the same code runs over gloo's groups on the processor, which form in the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+Found = dict[str, Any]
+GROUPS = 4
+SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_NVLS_ENABLE": "0"}
+LIMIT_S = 20.0
+CLASSES = ("new", "old")
+
+
+def _ways(way: str) -> tuple[str, ...]:
+    """The classes of groups that this torch has."""
+    if way == "dry":
+        return ("gloo",)
+    from worker.world.payload import own_nccl
+
+    nccl = own_nccl()
+    has_old = nccl.version is not None
+    return tuple(name for name in CLASSES if (nccl.uses_new if name == "new" else has_old))
+
+
+def _device(way: str) -> Any:
+    if way == "dry":
+        from worker.device.device import CPU
+
+        return CPU
+    from worker.device.choice import own_device
+
+    return own_device("cuda", 0)
+
+
+def _form(name: str, device: Any) -> Callable[..., Any]:
+    from worker.world.nccl_wire import NcclWire
+
+    if name == "gloo":
+        from tests.fakes.gloo_group import form_gloo
+
+        return NcclWire.over(form_gloo)
+    from worker.world.nccl_groups import form_new, form_old
+
+    return NcclWire.over((form_new if name == "new" else form_old)(device.torch_device))
+
+
+def _alone(way, rank, store):
+    """By class: seconds to form each group, its bytes, and how far another thread got meanwhile."""
+    import torch
+
+    device, found = _device(way), {}
+    for name in _ways(way):
+        form, steps, stops = _form(name, device), [], threading.Event()
+        square = device.put(torch.eye(256))
+
+        def trains(square=square, steps=steps, stops=stops):
+            while not stops.is_set():
+                device.host((square @ square).sum())
+                steps.append(time.monotonic())
+
+        beside = threading.Thread(target=trains)
+        beside.start()
+        wires, seconds = [], []
+        for number in range(GROUPS):
+            start_s = time.monotonic()
+            wires.append(form(store, f"{name}{number}", 0, 1))
+            seconds.append(time.monotonic() - start_s)
+        stops.set()
+        beside.join(LIMIT_S)
+        one = device.put(torch.ones(1))
+        for wire in wires:
+            wire.all_reduce(one, "sum").wait()
+        held = [wire.held_bytes() for wire in wires]
+        start_s = time.monotonic()
+        with wires[0].aborting():
+            for wire in wires:
+                wire.abort()
+        found[name] = {
+            "form_s": seconds,
+            "bytes": held,
+            "steps_beside": len(steps),
+            "sum": device.host(one).tolist(),
+            "abort_s": time.monotonic() - start_s,
+        }
+    return found
+
+
+def _pair(way, rank, store):
+    """By class: the contract's sums and rounds of two ranks, and whether a round went both ways."""
+    import torch
+
+    from worker.device.device import CPU
+    from worker.world.payload import nccl_transport
+
+    device, found = _device(way), {}
+    for name in _ways(way):
+        form = _form(name, device)
+        wire = form(store, f"{name}/wire", rank, 2)
+        one = device.put(torch.tensor([float(rank)]))
+        wire.all_reduce(one, "sum").wait()
+        transport = nccl_transport(
+            store, f"{name}/transport", rank, 2, form_wire=form, device=device, patience_s=LIMIT_S
+        )
+        sent = device.put(torch.full((1 << 22,), float(rank)))
+        came = torch.empty_like(sent)
+        start_s = time.monotonic()
+        transport.exchange([(1 - rank, sent)], [(1 - rank, came)]).wait()
+        found[name] = {
+            "sum": device.host(one).tolist(),
+            "came": transport.host(came[:1]).tolist(),
+            "exchange_s": time.monotonic() - start_s,
+        }
+        transport.all_reduce_(torch.zeros(1), "sum")  # both have read
+        transport.close(wait=device is CPU)
+        wire.abort()
+        wire.release()
+    return found
+
+
+def _gone(way, name, rank, store):
+    """Seconds from the end of a wire whose peer has gone to a device that answers again."""
+    import torch
+
+    device = _device(way)
+    wire = _form(name, device)(store, "gone", rank, 2)
+    one = device.put(torch.ones(1))
+    wire.all_reduce(one, "sum").wait()  # both are connected
+    device.host(one)
+    if rank == 1:
+        store.wait(["waiting"])
+        return {"ended": True}
+    ended = threading.Event()
+
+    def ends():
+        time.sleep(0.5)  # the peer is gone by then; whether it is does not matter
+        with wire.aborting():
+            wire.abort()
+        ended.set()
+
+    beside = threading.Thread(target=ends, daemon=True)
+    start_s = time.monotonic()
+    try:
+        work = wire.all_reduce(one, "sum")
+        store.set("waiting", "now")
+        beside.start()
+        work.wait()
+        device.settle()
+    except Exception as error:
+        return {"error": str(error).partition("\n")[0], "ended": ended.wait(LIMIT_S)}
+    return {"seconds": time.monotonic() - start_s, "ended": ended.wait(LIMIT_S)}
+
+
+def nccl_alone(way: str) -> Found:
+    """Groups of one rank by each class, while another thread computes."""
+    from tests.unit.worker.ranks import run_ranks
+
+    _prepare(way, {})
+    (found,) = run_ranks(f"tests.gpu.nccl:{way}_alone", 1)
+    is_summed = all(of["sum"] == [1.0] for of in found.values())
+    return {"classes": found, "ok": bool(found) and is_summed}
+
+
+def nccl_pair(way: str) -> Found:
+    """Two ranks on one GPU: a sum, and a round both ways."""
+    from tests.unit.worker.ranks import run_ranks
+
+    _prepare(way, SHARED)
+    found = run_ranks(f"tests.gpu.nccl:{way}_pair", 2)
+    is_right = all(
+        (of["sum"], of["came"]) == ([1.0], [1.0 - rank])
+        for rank, ranks in enumerate(found)
+        for of in ranks.values()
+    )
+    return {"ranks": found, "ok": bool(found[0]) and is_right}
+
+
+def nccl_gone(way: str) -> Found:
+    """A peer goes while its partner waits in a kernel: which class ends it, and after how long?"""
+    from tests.unit.worker.ranks import run_ranks
+
+    _prepare(way, SHARED)
+    names = ("gloo",) if way == "dry" else CLASSES
+    found = {name: run_ranks(f"tests.gpu.nccl:{way}_gone_{name}", 2)[0] for name in names}
+    return {"classes": found, "ok": all(of["ended"] for of in found.values())}
+
+
+def _prepare(way: str, further: dict[str, str]) -> None:
+    """The environment of the ranks, before they import torch."""
+    from worker.device.environment import environment_of
+
+    os.environ.update({} if way == "dry" else {**environment_of("cuda"), **further})
+
+
+cuda_alone, dry_alone = (partial(_alone, way) for way in ("cuda", "dry"))
+cuda_pair, dry_pair = (partial(_pair, way) for way in ("cuda", "dry"))
+cuda_gone_new, cuda_gone_old = (partial(_gone, "cuda", name) for name in CLASSES)
+dry_gone_gloo = partial(_gone, "dry", "gloo")
