@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import click
 
@@ -20,7 +20,7 @@ from planner.cluster.composition import LABEL
 from planner.cluster.gpu_types import HARDWARE
 from planner.model.catalogue import find_model
 from planner.model.shape import Kind
-from planner.model.workload import Precision, usual_workload
+from planner.model.workload import GpuWire, Precision, usual_workload
 from planner.profiles.entries import LayerKey, LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
@@ -69,6 +69,13 @@ from worker.errors import WorkerError
     show_default=True,
     help="Folder for the profiles; `heddle cost --profile FOLDER` reads it.",
 )
+@click.option(
+    "--wire",
+    type=click.Choice(get_args(GpuWire)),
+    default="nccl",
+    show_default=True,
+    help="Wire of the links between GPUs: NCCL, or staged through memory of the host.",
+)
 @click.pass_context
 def profile(
     ctx: click.Context,
@@ -81,22 +88,33 @@ def profile(
     device: str | None,
     repeats: int,
     output_folder: Path,
+    wire: GpuWire,
 ) -> None:
     """Measure one layer of each kind on a device of this machine.
 
     A further GPU type or TP degree adds its entries to the profile. A TP degree above 1 needs that
     many devices; on CPU they are processes. `heddle profile --gpu-type NAME links` measures links.
     """
-    ctx.obj = (output_folder, model, gpu_type, device, repeats)
+    asked = Asked(output_folder, model, gpu_type, device, repeats)
+    ctx.obj = asked, wire
     if ctx.invoked_subcommand is None:
-        where = _checked(*ctx.obj)
-        _layers(where, _numbers(tp), _numbers(micro_batch), seq_len, precision)
+        where = _checked(asked)
+        _layers(where, wire, _numbers(tp), _numbers(micro_batch), seq_len, precision)
 
 
-def _checked(
-    folder: Path, model: str, gpu_type: str | None, device: str | None, repeats: int
-) -> tuple[Path, str, str, str, int]:
+class Asked(NamedTuple):
+    """Options of the group, which a subcommand has as well."""
+
+    folder: Path
+    model: str
+    gpu_type: str | None
+    device: str | None
+    repeats: int
+
+
+def _checked(asked: Asked) -> tuple[Path, str, str, str, int]:
     """Model, device and folder to measure, checked after a subcommand's `--help` had its turn."""
+    gpu_type = asked.gpu_type
     if gpu_type is None:
         raise WorkerError(
             "name the GPU type of this machine with --gpu-type, as its nodes do",
@@ -110,11 +128,12 @@ def _checked(
             field="gpu_type",
             code="Malformed",
         )
-    return folder, model, gpu_type, _device(device), repeats
+    return asked.folder, asked.model, gpu_type, _device(asked.device), asked.repeats
 
 
 def _layers(
     where: tuple[Path, str, str, str, int],
+    wire: GpuWire,
     degrees: tuple[int, ...],
     micro_batches: tuple[int, ...],
     seq_len: int | None,
@@ -152,7 +171,7 @@ def _layers(
     message: LinkCost | None = None
     for degree in degrees:
         if degree > 1:
-            message, rings[degree] = inside_node(device, degree, repeats=repeats)
+            message, rings[degree] = inside_node(device, degree, repeats=repeats, wire=wire)
         ring = rings.get(degree)
 
         def measure(kind: Kind, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
@@ -189,7 +208,7 @@ def _layers(
     entry = measure_type(bench, model, gpu_type, chosen, memory_bytes=memory, reserve_bytes=reserve)
     count = write_layers(path, head, entry, layers)
     origin = write_links(
-        path.parent, gpu_type, _provenance(device, repeats), message=message, rings=rings
+        path.parent, gpu_type, _provenance(device, repeats), message=message, rings=rings, wire=wire
     )
     click.echo(f"{path}: {count} measured entries; links {origin}")
 
@@ -204,9 +223,7 @@ def _layers(
     help="Number of devices of this node to use.  [default: all]",
 )
 @click.pass_obj
-def links(
-    asked: tuple[Path, str, str | None, str | None, int], link_domain: str, devices: int | None
-) -> None:
+def links(given: tuple[Asked, GpuWire], link_domain: str, devices: int | None) -> None:
     """Measure messages and all-reduces within or between nodes.
 
     Without a launcher, the devices of this node are measured. If a launcher starts one process on
@@ -216,10 +233,18 @@ def links(
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node
 
-    folder, name, gpu_type, device, repeats = _checked(*asked)
+    asked, wire = given
+    folder, name, gpu_type, device, repeats = _checked(asked)
     home = folder / find_model(name).name
     make_folder(home)
     provenance = _provenance(device, repeats)
+    if _launched() and wire == "staged":
+        raise WorkerError(
+            "links between nodes are measured over NCCL, --wire is staged; leave it out, or run "
+            "this without a launcher",
+            field="wire",
+            code="Unsupported",
+        )
     if _launched():
         found = between_nodes(device, link_domain, repeats=repeats)
         if found:
@@ -227,7 +252,7 @@ def links(
             origin = write_links(home, gpu_type, provenance, network=slowest)
             click.echo(f"{len(found)} pairs of nodes measured; links {origin}")
         return
-    here = devices or _devices(device)
+    here = devices or (2 if wire == "staged" else _devices(device))  # ranks may share a device
     if here < 2:
         lacking = counted(here, f"{device} device")
         raise WorkerError(
@@ -236,9 +261,9 @@ def links(
             code="Missing",
         )
     sizes = [n for n in (2, 4, 8) if n <= here]
-    measured = {n: inside_node(device, n, repeats=repeats) for n in sizes}
+    measured = {n: inside_node(device, n, repeats=repeats, wire=wire) for n in sizes}
     rings = {n: ring for n, (_, ring) in measured.items()}
-    origin = write_links(home, gpu_type, provenance, message=measured[2][0], rings=rings)
+    origin = write_links(home, gpu_type, provenance, message=measured[2][0], rings=rings, wire=wire)
     click.echo(f"groups of {', '.join(map(str, sizes))} devices measured; links {origin}")
 
 

@@ -143,8 +143,15 @@ class Profile:
         """Check that this profile speaks of that workload.
 
         Raises:
-            UnprofiledConfiguration: model, sequence length or precision differ.
+            UnprofiledConfiguration: model, sequence length, precision or wire differ.
         """
+        if self.wire != workload.wire:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} has links of the wire {self.wire}, asked was one of "
+                f"{workload.wire}; say --wire {self.wire}, or name another folder",
+                field="wire",
+                code="Mismatch",
+            )
         held = (self.model, self.sequence_length, self.precision)
         asked = (workload.model.name, workload.sequence_length, workload.precision)
         if self.sequence_parallel != workload.sequence_parallel:

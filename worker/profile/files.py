@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import UnprofiledConfiguration
+from planner.model.workload import GpuWire
 from planner.profiles.entries import GpuType, LayerKey, LinkCost, as_row
 from planner.profiles.profile import LINKS_FILE
 from planner.profiles.schema import TypeFile, read_links_file, read_type_file
@@ -86,18 +87,31 @@ def write_links(
     message: LinkCost | None = None,
     rings: Mapping[int, LinkCost] | None = None,
     network: LinkCost | None = None,
+    wire: GpuWire = "nccl",
 ) -> str:
     """Add links to the folder's links file; what nobody measured stays, or is assumed.
 
     Returns:
         The origin of the whole file: `measured` once the network and the links of all types are.
+
+    Raises:
+        UnprofiledConfiguration: the file has links of another wire.
     """
     path = folder / LINKS_FILE
     content: dict[str, Any] = {"origin": "assumed", "inside_node": {}, "rings": {}}
     content |= {"between_nodes": as_row(network or LinkCost(1e-4, 1.25e9)), "provenance": {}}
     if path.exists():
-        read_links_file(path)
+        held = read_links_file(path).wire
+        if held != wire:
+            raise UnprofiledConfiguration(
+                f"{path} has links of the wire {held}, measured were those of {wire}; name another "
+                "folder with --output-folder",
+                field="wire",
+                code="Mismatch",
+            )
         content |= json.loads(path.read_text(encoding="utf-8"))
+    if wire != "nccl":
+        content["wire"] = wire
     measured = set(content["provenance"].get("measured", ()))
     if message is not None:
         content["inside_node"][gpu_type] = as_row(message)

@@ -20,8 +20,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import multiprocessing
+from torch._C._distributed_c10d import TCPStore
 
+from planner.model.workload import GpuWire
 from planner.profiles.entries import LinkCost
+from worker.device.cuda import CudaDevice
+from worker.device.device import CPU, Device
+from worker.world.gloo_wire import GlooWire
+from worker.world.staged_wire import StagedWire
 
 SIZES = tuple(1 << power for power in range(10, 29, 2))  # 1 KiB to 256 MiB
 TIMEOUT = timedelta(seconds=120)
@@ -45,17 +51,21 @@ def link_of(points: Sequence[tuple[float, float]]) -> LinkCost:
 
 
 def inside_node(
-    device: str, ranks: int, sizes: Sequence[int] = SIZES, repeats: int = 10
+    device: str,
+    ranks: int,
+    sizes: Sequence[int] = SIZES,
+    repeats: int = 10,
+    wire: GpuWire = "nccl",
 ) -> tuple[LinkCost, LinkCost]:
     """(message between two, all-reduce among all) of `ranks` devices of this node.
 
-    The points of the all-reduce are by the 2 (R-1)/R bytes that a ring moves, as profiles keep
-    them.
+    A staged wire is the worker's own, and several ranks may share a device.  The points of the
+    all-reduce are by the 2 (R-1)/R bytes that a ring moves, as profiles keep them.
     """
     with multiprocessing.get_context("spawn").Manager() as shared:
         found: Any = shared.dict()
         multiprocessing.spawn(  # type: ignore[attr-defined, no-untyped-call]
-            _inside, (ranks, device, tuple(sizes), repeats, _free_port(), found), nprocs=ranks
+            _inside, (ranks, device, tuple(sizes), repeats, _free_port(), wire, found), nprocs=ranks
         )
         message, reduced = list(found["message"]), list(found["reduced"])
     volume = 2 * (ranks - 1) / ranks
@@ -69,9 +79,19 @@ def _free_port() -> int:
 
 
 def _inside(
-    rank: int, ranks: int, device: str, sizes: tuple[int, ...], repeats: int, port: int, found: Any
+    rank: int,
+    ranks: int,
+    device: str,
+    sizes: tuple[int, ...],
+    repeats: int,
+    port: int,
+    wire: GpuWire,
+    found: Any,
 ) -> None:
     torch.set_num_threads(1)
+    if wire == "staged":
+        _inside_staged(rank, ranks, device, sizes, repeats, port, found)
+        return
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(address | {"RANK": str(rank), "WORLD_SIZE": str(ranks)})
     _join(device, rank)
@@ -81,6 +101,33 @@ def _inside(
     if rank == 0:
         found["message"], found["reduced"] = message, reduced
     dist.destroy_process_group()
+
+
+def _inside_staged(
+    rank: int, ranks: int, device: str, sizes: tuple[int, ...], repeats: int, port: int, found: Any
+) -> None:
+    """As `_inside`, by the wire that ranks train on where NCCL cannot be had."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    own: Device = CPU
+    if device == "cuda":
+        own = CudaDevice(rank % torch.cuda.device_count())
+    store = TCPStore("127.0.0.1", port, ranks, rank == 0, wait_for_workers=False)
+    wire = StagedWire.over(GlooWire.form, own)(store, "links", rank, ranks)
+
+    def there_and_back(buffer: torch.Tensor) -> None:
+        for sender in (0, 1):
+            (wire.send if rank == sender else wire.recv)(buffer, 1 - rank).wait()
+
+    def reduce(buffer: torch.Tensor) -> None:
+        wire.all_reduce(buffer, "sum").wait()
+
+    points = _by_size(sizes, repeats, device, there_and_back) if rank < 2 else []
+    reduce(torch.zeros(1, device=own.torch_device))  # until the pair is done
+    reduced = _by_size(sizes, repeats, device, reduce)
+    if rank == 0:
+        found["message"] = [(size, seconds / 2) for size, seconds in points]
+        found["reduced"] = reduced
+    wire.release()
 
 
 def _join(device: str, local_rank: int) -> None:

@@ -52,6 +52,15 @@ def test_what_cannot_be_measured_is_one_sentence(line, mistake):
         run(profile, line)
 
 
+def test_links_between_nodes_are_of_no_staged_wire(monkeypatch, tmp_path):
+    for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    line = f"--gpu-type x --output-folder {tmp_path} --device cpu --wire staged links"
+    with refused(HeddleError, "Unsupported", "wire"):
+        run(profile, line)
+
+
 @pytest.mark.parametrize("size", ["many", "2"])
 def test_half_a_launcher_is_one_sentence(monkeypatch, tmp_path, size):
     monkeypatch.setenv("WORLD_SIZE", size)

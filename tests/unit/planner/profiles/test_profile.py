@@ -35,6 +35,11 @@ def test_the_demo_profile_says_that_it_is_modelled():
     assert "no such GPU exists" in demo_profile().provenance
 
 
+def test_links_of_another_wire_than_the_ranks_have_are_refused():
+    with refused(UnprofiledConfiguration, "Mismatch", "wire"):
+        replace(demo_profile(), wire="staged").require(workload())
+
+
 def test_a_profile_speaks_of_its_model_length_and_precision_only():
     demo_profile().require(workload())
     with refused(UnprofiledConfiguration, "Mismatch"):

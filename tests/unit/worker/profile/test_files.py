@@ -7,7 +7,7 @@ import json
 from planner.errors import UnprofiledConfiguration
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from planner.profiles.profile import load_profile
-from planner.profiles.schema import read_type_file
+from planner.profiles.schema import read_links_file, read_type_file
 from tests.demo_profile import write_profile
 from tests.refusals import refused
 from worker.profile.files import rows_of, write_layers, write_links
@@ -77,6 +77,14 @@ def test_links_are_assumed_until_every_one_is_measured(tmp_path):
     assert write_links(tmp_path, "one", said, network=LINK) == "measured"
     assert write_links(tmp_path, "other", said) == "assumed"
     assert json.loads((tmp_path / "links.json").read_text())["rings"]["one"].keys() == {"2"}
+
+
+def test_links_of_another_wire_are_no_part_of_a_file(tmp_path):
+    said = {"hardware": "a test"}
+    write_links(tmp_path, "one", said, message=LINK, wire="staged")
+    assert read_links_file(tmp_path / "links.json").wire == "staged"
+    with refused(UnprofiledConfiguration, "Mismatch", "wire"):
+        write_links(tmp_path, "one", said, message=LINK)
 
 
 def test_a_row_keeps_how_it_was_measured_and_rows_of_earlier_files_are_read_without(tmp_path):

@@ -21,7 +21,8 @@ def test_each_node_is_measured_with_the_next_of_its_domain():
 
 
 @pytest.mark.slow
-def test_two_processes_of_this_machine_measure_their_link():
-    message, reduced = inside_node("cpu", 2, sizes=(1024, 65536), repeats=2)
+@pytest.mark.parametrize("wire", ["nccl", "staged"])
+def test_two_processes_of_this_machine_measure_their_link(wire):
+    message, reduced = inside_node("cpu", 2, sizes=(1024, 65536), repeats=2, wire=wire)
     assert [size for size, _ in message.points] == [1024.0, 65536.0]
     assert all(seconds > 0 for _, seconds in (*message.points, *reduced.points))
