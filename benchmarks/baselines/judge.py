@@ -96,7 +96,7 @@ def judged(
         plan = changed(layout.as_plan())
         if plan is None or not fits(plan, question):
             return "memory"
-        return _as_plan(rank, ranked.own_s, plan, question)
+        return as_plan(rank, ranked.own_s, plan, question)
     except UnprofiledConfiguration:
         return "not profiled"
 
@@ -124,7 +124,8 @@ def _beyond(
     )
 
 
-def _as_plan(rank: int, own_s: float, plan: Plan, question: Question) -> JudgedPlan | str:
+def as_plan(rank: int, own_s: float, plan: Plan, question: Question) -> JudgedPlan | str:
+    """A plan that fits by Heddle's evaluator, in both placements; the reason if it has a fault."""
     asked = (question.workload, question.composition, question.profile)
     if faults(plan, question.workload, question.composition):
         return "cannot run"

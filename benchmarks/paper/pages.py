@@ -37,8 +37,8 @@ NOTES = {
     "3 s, by search time, on 128, 256 and 512 GPUs of three types.\n",
     "growth": "Each planner plans every size anew. Nothing was trained: throughput is modelled, "
     "and there are no breaks.\n",
-    "experts": "A -MoE bar is the first plan of the same search that fits once Heddle's rule has "
-    "tiled its experts.\n",
+    "experts": "A -MoE bar is the baseline's own plan, its experts tiled by Heddle's rule; where "
+    "none fits, the first of the same search that fits once tiled.\n",
 }
 
 

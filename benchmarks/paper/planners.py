@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.baselines.interface import Budget, Question
-from benchmarks.baselines.judge import LOOKED_AT, JudgedPlan, Judgement, judge
+from benchmarks.baselines.judge import LOOKED_AT, JudgedPlan, Judgement, as_plan, judge
 from benchmarks.baselines.registry import TITLES, find_baseline
 from benchmarks.baselines.retile import retiled
-from benchmarks.evaluation.references import compact
+from benchmarks.evaluation.references import compact, expanded
 from benchmarks.evaluation.trial import try_out
 from benchmarks.paper.cells import PEERS, Cell
 from planner.cost.evaluate import cost_of
@@ -68,9 +68,22 @@ def plan_cell(cell: Cell, planner: str, budget_s: float) -> dict[str, dict[str, 
     most = LOOKED_AT if cell.gpus <= LARGE_GPUS else FEW
     rows = {planner: searched | _judged_row(judge(answer, question, most=most), question)}
     if question.workload.model.experts is not None:
-        tiled = judge(answer, question, lambda plan: retiled(plan, question), most=1)
-        rows[planner + RETILED] = searched | _judged_row(tiled, question)
+        rows[planner + RETILED] = retiled_row(rows[planner], question)
+        if rows[planner + RETILED]["counted"] is None:
+            tiled = judge(answer, question, lambda plan: retiled(plan, question), most=1)
+            rows[planner + RETILED] = searched | _judged_row(tiled, question)
     return rows
+
+
+def retiled_row(row: dict[str, Any], question: Question) -> dict[str, Any]:
+    """The row of a baseline whose counted plan is tiled by Heddle's rule; without one, no plan."""
+    counted, found = row["counted"], None
+    if counted is not None and counted["plan"] is not None:
+        plan = retiled(expanded(counted["plan"]), question)
+        if plan is not None:
+            judged = as_plan(counted["rank"], counted["own_s"], plan, question)
+            found = None if isinstance(judged, str) else _plan_row(judged, question)
+    return row | {"counted": found, "best": found}
 
 
 def _judged_row(found: Judgement, question: Question) -> dict[str, Any]:
