@@ -187,7 +187,13 @@ class Profile:
 
 # Fields that profiles of before do not have: they count where they are stated, so that a profile
 # without them keeps its digest.
-_LATER = {"staging": None, "launch_s": 0.0, "host_copy_bytes_per_s": None, "update_digest": ""}
+_LATER = {
+    "staging": None,
+    "launch_s": 0.0,
+    "host_copy_bytes_per_s": None,
+    "update_digest": "",
+    "group_bytes": 0,
+}
 
 
 def _fields(row: Any) -> list[Any]:

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import UnprofiledConfiguration
-from planner.model.workload import Workload
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload, usual_workload
 from planner.profiles.entries import MOST_GROUPS
-from planner.profiles.profile import LinkCost, load_profile
+from planner.profiles.generator import find_profile
+from planner.profiles.profile import PROFILES, LinkCost, load_profile
 from tests.builders import MODEL, demo_profile, workload
 from tests.demo_profile import write_profile
 from tests.refusals import refused
@@ -204,3 +206,12 @@ def test_communicators_of_two_epochs_and_of_the_move_are_kept_free_on_each_gpu()
     held = replace(gpu, group_bytes=1000)
     assert gpu.group_bytes == 0
     assert gpu.usable_bytes - held.usable_bytes == MOST_GROUPS * 1000
+
+
+@pytest.mark.parametrize(
+    "card", sorted(PROFILES.glob("*/policy/card.json")), ids=lambda card: card.parts[-3]
+)
+def test_a_policy_that_ships_was_trained_on_the_profile_that_ships(card):
+    """A digest that changes without a number would warn every user of a plan."""
+    said = json.loads(card.read_text())
+    assert said["profile"] == find_profile(usual_workload(find_model(said["model"]))).digest
