@@ -128,10 +128,11 @@ class NcclTransport:
         self._control.all_reduce_(tensor, op)
 
     def break_(self, why: str) -> None:
-        """End every wait: the flag first, then the wire, in a thread with a deadline."""
+        """End every wait, from whatever thread: the flag first, then the wire, by a deadline."""
         self.broken.set(why)
         if (wire := self._wire) is not None:
             _in_time(wire.abort)
+            self._cut()
 
     def close(self, *, wait: bool = False) -> None:
         """See `Transport.close`; the device is idle, or the wire is broken."""

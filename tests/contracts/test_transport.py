@@ -286,3 +286,24 @@ def test_a_message_outside_a_round_and_a_round_too_large_are_refused_by_what_has
     finally:
         for transport in transports:
             transport.close(wait=True)
+
+
+@pytest.mark.parametrize("call", ["exchange", "reduce"])
+def test_what_has_rounds_ends_its_waits_from_another_thread(call):
+    transports = _rounds(2)
+
+    def act(transport):
+        if transport.rank == 1:
+            transports[0].break_("the change was called off")
+            return None
+        if call == "reduce":
+            return transport.all_reduce_(torch.zeros(1), "sum")
+        return exchange(transport, [], [(1, torch.zeros(4, dtype=torch.uint8))])
+
+    try:
+        assert isinstance(together(transports, act)[0], TransferFailed)
+        with pytest.raises((TransferFailed, ConnectionError), match="called off"):
+            transports[0].host(torch.zeros(1))
+    finally:
+        for transport in transports:
+            transport.close(wait=True)

@@ -16,18 +16,21 @@ from tests.distributed.campaign import PARTS, Fault, fail_in, running
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TRIED = (*PARTS[:3], "try", *PARTS[4:])  # drain is the try's own boundary
 KINDS = ("rank", "store", "pod")
+WAYS = ("kill", "stop")
 SAMPLE = ("form", "try", "transfer")
 
 
 def cases(parts: tuple[str, ...]) -> list[tuple[str, Fault]]:
-    """A kill in each part: a rank, a store and a pod have their turns."""
-    return [(part, Fault("kill", KINDS[n % len(KINDS)], n)) for n, part in enumerate(parts)]
+    """A fault in each part, killed and stopped in turn; so have a rank, a store and a pod."""
+    return [
+        (part, Fault(WAYS[n % len(WAYS)], KINDS[n % len(KINDS)], n)) for n, part in enumerate(parts)
+    ]
 
 
 @pytest.mark.parametrize(
     "parts", [SAMPLE, pytest.param(TRIED, marks=pytest.mark.system)], ids=["sample", "all"]
 )
-def test_kills_in_a_change_over_wires_that_connect_late_cost_seconds_and_no_step(
+def test_faults_in_a_change_over_wires_that_connect_late_cost_seconds_and_no_step(
     parts: tuple[str, ...], tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEDDLE_TEST_PAUSE", str(tmp_path / "gates"))

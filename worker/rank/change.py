@@ -104,7 +104,7 @@ class Change:
             self._moving = prepared
             is_aborted = self.abort_epoch >= prepared.move.directive.epoch
         if is_aborted:
-            cut(prepared.connections)
+            prepared.end_move()
 
     def move_ends(self) -> None:
         """From here on nothing is cut."""
@@ -117,7 +117,19 @@ class Change:
             self.abort_epoch = max(self.abort_epoch, epoch)
             moving = self._moving
             if moving is not None and moving.move.directive.epoch <= epoch:
-                cut(moving.connections)
+                moving.end_move()
+
+    def end_waits(self) -> None:
+        """End what this rank may wait for beside its world, from whatever thread.
+
+        All connections are cut, unless some of them are NCCL's.
+        """
+        if self._services.payload.name != "nccl":
+            cut()
+            return
+        with self._move_lock:
+            if self._moving is not None:
+                self._moving.end_move()
 
     def take(self) -> None:
         """Mark the preparation as in use; giving the change up no longer frees it."""

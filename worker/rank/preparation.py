@@ -13,6 +13,7 @@ import threading
 import traceback
 from typing import NamedTuple
 
+from migration.nccl_transport import NcclTransport
 from migration.transport import Transport
 from planner.model.shape import ModelShape
 from worker.checkpoint.saver import Saver, saver_of
@@ -66,6 +67,17 @@ class Prepared(NamedTuple):
     def boundary(self) -> str:
         """The key by which the old ranks tell the joiners that they have stopped."""
         return f"epoch{self.move.directive.epoch}/boundary"
+
+    def end_move(self) -> None:
+        """End every wait of the move under way, from whatever thread.
+
+        NCCL has connections of its own, and a thread that serves one that was cut may not end. So
+        its transport ends itself.
+        """
+        if isinstance(self.transport, NcclTransport):
+            self.transport.break_("the change was called off")
+        else:
+            cut(self.connections)
 
     def give_up(self) -> None:
         """Free everything; the peers notice."""

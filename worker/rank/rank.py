@@ -17,7 +17,6 @@ from planner.model.shape import ModelShape
 from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
-from worker.control.connections import cut
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
@@ -86,7 +85,7 @@ class Rank:
                     self._told_to_halt = message.reason
                     if (world := self._world) is not None:
                         world.break_(message.reason)
-                    cut()
+                    self._change.end_waits()
             case Save() | Suspend():
                 self._saves.hear(message)
             case Follow() if message.directive.phase == "abort":

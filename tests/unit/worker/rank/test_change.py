@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from migration.nccl_transport import NcclTransport
+from tests.fakes.transport import Board
 from tests.unit.worker.changes import MODEL, change, held_by, plan
 from tests.unit.worker.rank.test_preparation import InMemory, ended
 from worker.control.connections import connections
 from worker.rank.change import Change
+from worker.rank.preparation import Prepared
 from worker.state.still import StillState
 
 OLD = plan("1x2")
@@ -30,9 +33,9 @@ def line():
 
 
 def moving(inodes, epoch=2):
-    """What `Change` reads of a `Prepared`."""
-    directive = SimpleNamespace(epoch=epoch)
-    return SimpleNamespace(move=SimpleNamespace(directive=directive), connections=inodes)
+    """A `Prepared` as far as `Change` reads it."""
+    move = SimpleNamespace(directive=SimpleNamespace(epoch=epoch))
+    return Prepared(move, None, Board(1).transports()[0], inodes, None)
 
 
 def is_cut(line):
@@ -148,3 +151,24 @@ def test_what_is_in_use_is_forgotten_and_not_freed():
     found.forget()
     assert (services.world.done, services.engine.done) == ([], [])
     assert (found.is_preparing, found.announced, found.switch_epoch) == (False, None, None)
+
+
+def test_what_a_halt_ends_beside_the_world_is_every_connection_or_that_of_nccl_s_move(line):
+    """NCCL's own connections are left: a thread that serves one that was cut may not end."""
+
+    class Ended(NcclTransport):
+        def __init__(self):
+            self.said = []
+
+        def break_(self, why):
+            self.said.append(why)
+
+    services = InMemory()
+    services.payload = services.payload._replace(name="nccl")
+    found, transport = a_change(services), Ended()
+    found.move_begins(moving(line[2])._replace(transport=transport))
+    found.end_waits()
+    assert len(transport.said) == 1
+    assert not is_cut(line)
+    a_change().end_waits()
+    assert is_cut(line)
