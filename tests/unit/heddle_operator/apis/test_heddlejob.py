@@ -217,3 +217,15 @@ def test_workers_of_the_release_before_get_the_spelling_that_they_know():
     told = load_job(body).training.model_dump(mode="json")
     assert (told["verify"], told["on_non_finite"]) == ("full", "skip")
     assert TrainingSpec.model_validate(told).verify == "Full"
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "wire"),
+    [("Auto", "staged", "nccl"), ("CUDA", "staged", "staged"), ("CUDA", "nccl", "nccl")],
+)
+def test_a_job_on_gpus_is_priced_by_the_wire_that_its_pods_ask_for(device, asked, wire):
+    env = [{"name": "OTHER", "valueFrom": {}}, {"name": "HEDDLE_WIRE", "value": asked}]
+    template = {"spec": {"containers": [{"name": "worker", "env": env}]}}
+    job = load_job(changed("spec.worker", {"device": device, "template": template}))
+    assert job.workload.wire == wire
+    assert load_job(changed("spec.worker", {"device": "CUDA"})).workload.wire == "staged"
