@@ -20,6 +20,9 @@ TIME_IN_PAPER = (YES, PARTLY, NO, YES, YES, YES)
 TIME_WHY = "it goes through its space within its budget on 128, 256 and 512 GPUs of three types"
 WITHIN = 0.98  # of the throughput at the baselines' budget that Heddle has after half a second
 WHY_OTHER = {
+    (TIME, "hexiscale"): "its walk through every number of pipelines outlasts seconds of budget",
+    (TIME, "espresso"): "on the largest model and cluster its tree outlasts seconds of budget",
+    (TIME, "heddle"): "on the larger model half a second of a busy machine is too short",
     ("Utilize partial GPUs", "amp"): "its degrees multiply to the number of GPUs, so all are used",
     ("Utilize partial GPUs", "metis"): "its device groups sum to the number of GPUs",
     ("Utilize partial GPUs", "hexiscale"): "its graph cut gives every GPU to a pipeline",
