@@ -1,4 +1,5 @@
-"""A job trains on what works: nodes that are broken in three ways, then a quota; a good node joins.
+"""A job trains on what works: nodes that are broken in three ways, then a quota; a good node joins,
+and one that shares its GPUs.
 
 Each broken node is Ready and has free GPUs: that no pod starts there shows only when one is tried.
 """
@@ -104,6 +105,7 @@ def test_a_job_trains_on_what_works(operator: OperatorProcess, tmp_path: Path) -
     job.wait_for_event("NodeLeftOut", "Insufficient cpu")
 
     a_good_node_joins_beside_the_bad_ones(cluster, job, tmp_path / "worker.tar")
+    a_node_that_shares_its_gpus_is_left_out(cluster, job)
     job.delete()
     a_quota_is_a_limit_of_the_plan(cluster)
 
@@ -115,6 +117,17 @@ def a_good_node_joins_beside_the_bad_ones(cluster: Cluster, job: Job, image: Pat
     job.wait_for_pods(lambda pods: "odd-n5-0" in pods, "the pod on n5", ADOPTED_WITHIN_S)
     job.wait(lambda status: {"n1", "n5"} <= set(status.get("nodes", ())), "training on n1 and n5")
     print(f"n5 trains {time.monotonic() - ready_s:.1f} s after it was Ready")
+
+
+def a_node_that_shares_its_gpus_is_left_out(cluster: Cluster, job: Job) -> None:
+    cluster.add_node("n6", 2, "demo-fast-SHARED")  # as GPU feature discovery calls it
+    said = "it shares GPUs by time or divides them (nvidia.com/gpu.product=demo-fast-SHARED)"
+    job.wait_for_event("NodeLeftOut", f"node n6 is left out: {said}")
+    job.wait(
+        lambda status: f"n6: {said}" in condition_of(status, "NodesLeftOut").get("message", ""),
+        "its word",
+    )
+    assert "odd-n6-0" not in job.pods()
 
 
 def a_quota_is_a_limit_of_the_plan(cluster: Cluster) -> None:
