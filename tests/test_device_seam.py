@@ -12,6 +12,7 @@ READS = {"item", "tolist", "cpu"}
 EXCEPTIONS = {  # each with its reason
     "worker/engine/reference.py": "plain torch on the processor, which shares nothing",
     "worker/engine/step_summary.py": "the slots of the step are host tensors",
+    "worker/model/experts/products.py": "the loop takes what torch cannot group, on a processor",
     "worker/weights/final_weights.py": "the table of digests is a host tensor",
     "worker/weights/one_folder.py": "the table of folders is a host tensor",
 }

@@ -145,10 +145,11 @@ def _read(
     """Rows to each EP run, from each of its ranks, and of each ETP rank; the host waits once."""
     if place.ep is None and place.etp is None:
         return [], [], []
-    told = place.host(torch.cat([counts.flatten(), table.flatten()]))
-    to, at = told[: counts.numel()].view(counts.shape), told[counts.numel() :].view(table.shape)
-    own = at[0 if place.etp is None else place.etp.number]
-    return to.sum(1).tolist(), own.sum(1).tolist(), at.sum((1, 2)).tolist()
+    own = table[0 if place.etp is None else place.etp.number]
+    sums = counts.sum(1), own.sum(1), table.sum((1, 2))
+    told = [int(number) for number in place.host(torch.cat(sums))]
+    first, second = len(sums[0]), len(sums[0]) + len(sums[1])
+    return told[:first], told[first:second], told[second:]
 
 
 def _by_expert(chosen: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
