@@ -9,7 +9,8 @@ STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
 HARNESS := tests/cluster
 SYSTEM := tests/distributed/test_faults.py tests/distributed/test_slow_rank.py \
-  tests/distributed/test_staged_faults.py tests/e2e/test_demo.py tests/e2e/test_finetune.py \
+  tests/distributed/test_staged_faults.py tests/distributed/test_connecting_faults.py \
+  tests/e2e/test_demo.py tests/e2e/test_finetune.py \
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
 WHOLE := tests/e2e/kubernetes tests/e2e/image
 ON_CLUSTER := tests/contracts $(WHOLE)
