@@ -71,18 +71,12 @@ class ReplicaCost:
     replica: int  # its index in the template
     micro_batches: int  # M
     stages: tuple[StageCost, ...]  # D costs in pipeline order
-    empty: int = 0  # micro-batches without a sample, in lock-step with other replicas
-
-    @property
-    def rounds(self) -> int:
-        """R: micro-batches that pass through it, M and the empty ones."""
-        return self.micro_batches + self.empty
 
     @property
     def pipeline_s(self) -> float:
-        """(R - 1) * max(t) + sum(t)."""
+        """(M - 1) * max(t) + sum(t)."""
         times = [stage.time_s for stage in self.stages]
-        return formulas.pipeline_seconds(self.rounds, max(times), sum(times))
+        return formulas.pipeline_seconds(self.micro_batches, max(times), sum(times))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +159,7 @@ def replica_costs(
     for pipeline, nodes in zip(ranks.pipelines, nodes_of, strict=True):
         key = (  # replicas whose stages sit alike have one cost
             pipeline.template_index,
-            min(pipeline.rounds, len(nodes)),  # as many are in flight at most
+            min(pipeline.num_micro_batches, len(nodes)),  # as many are in flight at most
             tuple(left == right for left, right in pairwise(nodes)),
             tuple((site.speed[node], sending[node], site.nics.get(node)) for node in nodes),
         )
@@ -173,11 +167,7 @@ def replica_costs(
             known[key] = _stage_costs(pipeline, nodes, ranks, workload, profile, site, placed)
         prices.append(
             ReplicaCost(
-                pipeline.template_index,
-                pipeline.replica,
-                pipeline.num_micro_batches,
-                known[key],
-                pipeline.rounds - pipeline.num_micro_batches,
+                pipeline.template_index, pipeline.replica, pipeline.num_micro_batches, known[key]
             )
         )
     return tuple(prices)
@@ -217,7 +207,7 @@ def _stage_costs(
             expert_s = expert_seconds(workload, profile, tiling, devices, b, site.busy)
         work = stage_seconds(profile, workload.model, stage, b, layers, expert_s)
         work = work.at_speed(site.speed[nodes[index]])
-        slot = slot_of(template, index, pipeline.rounds)
+        slot = slot_of(template, index, pipeline.num_micro_batches)
         prices.append(
             StageCost(
                 forward_s=work.forward_s + work.communication_s / 2,

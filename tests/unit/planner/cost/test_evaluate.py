@@ -7,14 +7,12 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
-from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plans.plan import PlacedStage, Plan, Stage
-from planner.profiles.generator import generate
-from tests.builders import MODEL, MOE, demo_profile, nodes, on_one_node, placed, template, workload
+from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
 from tests.refusals import refused
 
 BYTES = 1e6  # of a message
@@ -27,29 +25,6 @@ def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
     )
     assert [stage.time_s for stage in stages] == [4.0, 7.0]
     assert ReplicaCost(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
-
-
-def test_a_replica_in_lock_step_has_the_rounds_of_the_longest():
-    plain = template("1x3", 1, (3, 1))
-    plain = replace(plain, stages=(replace(plain.stages[0], gpu_type="a6000"),))
-    spread = replace(plain, stages=(replace(plain.stages[0], ep=2, etp=1),))
-    where = Composition(
-        (
-            Node(name="a", gpu_type="a6000", gpus=1),
-            Node(name="b", gpu_type="a6000", gpus=1, speed_factor=0.5),
-        )
-    )
-    spots = (PlacedStage(0, 0, 0, "a", (0,)), PlacedStage(0, 1, 0, "b", (0,)))
-    task = replace(workload(4), model=MOE)
-    profile = generate(MOE, task.sequence_length, task.precision, (HARDWARE["a6000"],))
-    fast, slow = cost_of(Plan((spread,), spots), task, where, profile).replicas
-    assert [(one.micro_batches, one.empty, one.rounds) for one in (fast, slow)] == [
-        (3, 0, 3),
-        (1, 2, 3),
-    ]
-    assert slow.pipeline_s > fast.pipeline_s  # for it computes in all rounds, at half the speed
-    alone = cost_of(Plan((plain,), spots), task, where, profile).replicas
-    assert [one.rounds for one in alone] == [3, 1]
 
 
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
