@@ -56,7 +56,7 @@ def changed(profile: Profile, most: float, seed: int) -> Profile:
         factors = {
             field.name: getattr(one, field.name) * random.uniform(1 - most, 1 + most)
             for field in fields(one)
-            if field.name != "points"
+            if field.name not in ("points", "staging")
         }
         whole = {n: round(v) if n.endswith("bytes") else v for n, v in factors.items()}
         if isinstance(one, LayerCost):

@@ -27,10 +27,11 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.labels import SAVE_ANNOTATION
 from heddle_operator.apis.spec import JobSpec
 from planner.errors import HeddleError
-from planner.model.workload import GpuWire, Workload
+from planner.model.workload import Workload
 from planner.strict_yaml import read_yaml
 from planner.wording import code_of, demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
@@ -113,16 +114,8 @@ class HeddleJob(Section):
             precision=training.precision,
             recompute=self.spec.planner.recompute,
             memory="worker",
-            wire=self._wire,
+            wire=gpu_wire(self.spec.worker.device, self.spec.worker.template),
         )
-
-    @property
-    def _wire(self) -> GpuWire:
-        """Of GPUs staged, unless the job's own template asks for NCCL; `Auto` may have no GPU."""
-        spec = self.spec.worker.template.get("spec") or {}
-        rows = [row for one in spec.get("containers") or () for row in one.get("env") or ()]
-        asks = any((row.get("name"), row.get("value")) == ("HEDDLE_WIRE", "nccl") for row in rows)
-        return "staged" if self.spec.worker.device == "CUDA" and not asks else "nccl"
 
     @property
     def training(self) -> TrainingSpec:

@@ -68,10 +68,11 @@ def test_where_money_decides_the_cheapest_sample_wins_and_both_plans_have_a_pric
     )
     both = Composition(nodes)
     question = {"composition": both.to_json(), "current": None}
-    fastest = answer(SETTINGS, profile, question)
+    settings = replace(SETTINGS, budget_evaluations=300)
+    fastest = answer(settings, profile, question)
     assert "fast" in Plan.from_json(fastest["plan"]).nodes
     cheapest = answer(
-        replace(SETTINGS, objective="cost"), profile, {**question, "current": fastest["plan"]}
+        replace(settings, objective="cost"), profile, {**question, "current": fastest["plan"]}
     )
     assert Plan.from_json(cheapest["plan"]).nodes == ("slow-a", "slow-b")
     assert (cheapest["price"], cheapest["current_price"]) == (1.0, fastest["price"])
