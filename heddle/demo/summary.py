@@ -16,6 +16,9 @@ TRY_NEXT = (
     "heddle plan --help                      plan for GPUs that you do not have",
 )
 TOLERANCE = 1e-5
+# A last bit may decide which experts a token visits, so losses of a mixture part in jumps.  Plain
+# torch parts from itself by 5e-4 in 205 steps of tiny-mixtral, with micro-batches of 4 or 20.
+OF_A_MIXTURE = 1e-2
 
 
 def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
@@ -36,11 +39,12 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
     if difference is None or not losses:
         exact = "The losses were not compared."
     else:
-        verdict = "within" if difference <= TOLERANCE else "MORE than"
+        allowed = _allowed(result)
+        verdict = "within" if difference <= allowed else "MORE than"
         exact = (
             f"The loss went from {losses[0]:.2f} to {losses[-1]:.2f} and differs from that of one "
             f"process of plain torch by at most {difference:.1e}, {verdict} the allowed "
-            f"{TOLERANCE:.0e}."
+            f"{allowed:.0e}."
         )
     reads = result["checkpoint_reads"]
     source = "no state" if not reads else f"the state of {counted(reads, 'rank')}"
@@ -51,7 +55,11 @@ def is_exact(result: Mapping[str, Any]) -> bool:
     """Whether every step was compared, and none left the curve of one plain process."""
     difference = result["max_loss_difference"]
     compared = len(result["losses"]) == len(result["reference_losses"])
-    return compared and difference is not None and difference <= TOLERANCE
+    return compared and difference is not None and difference <= _allowed(result)
+
+
+def _allowed(result: Mapping[str, Any]) -> float:
+    return OF_A_MIXTURE if result["is_mixture"] else TOLERANCE
 
 
 def _survivors(result: Mapping[str, Any]) -> int:

@@ -17,6 +17,7 @@ RESULT = {
     ],
     "losses": [5.5, 3.2],
     "max_loss_difference": 2e-6,
+    "is_mixture": False,
     "checkpoint_reads": 0,
 }  # fmt: skip
 
@@ -36,3 +37,9 @@ def test_a_loss_that_parts_from_the_reference_is_said_loudly():
 
 def test_a_run_that_was_not_compared_does_not_claim_it():
     assert summary({**RESULT, "max_loss_difference": None})[2] == "The losses were not compared."
+
+
+def test_a_mixture_may_leave_the_curve_as_plain_torch_leaves_itself():
+    found = {**RESULT, "is_mixture": True, "max_loss_difference": 2e-3}
+    assert "within the allowed 1e-02" in summary(found)[2]
+    assert "MORE than the allowed 1e-02" in summary({**found, "max_loss_difference": 2e-2})[2]
