@@ -9,7 +9,7 @@ Legend: n ranks of a group, h width of a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from worker.world.group import Group
 
 Sizes = Sequence[int]  # rows by member of a group
+Way = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Place(NamedTuple):
@@ -35,27 +36,37 @@ def exchanged(x: torch.Tensor, group: Group, to: Sizes, come: Sizes) -> torch.Te
         to: how many of them each member gets.
         come: how many each member sends.
     """
-    return _apply(_Exchange, x, group, to, come)
+    return _linear(
+        x, lambda rows: _send(rows, group, to, come), lambda grad: _send(grad, group, come, to)
+    )
 
 
 def gathered(x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
     """The rows of all members, one member after the other; their gradients are summed."""
-    return _apply(_Gather, x, place, sizes)
+    return _linear(
+        x, lambda rows: _gathered(rows, place, sizes), lambda grad: _summed(grad, place, sizes)
+    )
 
 
 def summed(x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
     """Of rows of all members, the sum over the ranks of those that are this rank's own."""
-    return _apply(_Sum, x, place, sizes)
+    return _linear(
+        x, lambda rows: _summed(rows, place, sizes), lambda grad: _gathered(grad, place, sizes)
+    )
 
 
 def joined(x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
     """As `gathered`, where all ranks go on alike, so each has the whole gradient of its rows."""
-    return _apply(_Join, x, place, sizes)
+    return _linear(
+        x, lambda rows: _gathered(rows, place, sizes), lambda grad: _own(grad, place, sizes)
+    )
 
 
 def cut(x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
     """This rank's rows of those that all ranks have alike; the gradient is that of all rows."""
-    return _apply(_Cut, x, place, sizes)
+    return _linear(
+        x, lambda rows: _own(rows, place, sizes).clone(), lambda grad: _gathered(grad, place, sizes)
+    )
 
 
 def _send(x: torch.Tensor, group: Group, to: Sizes, come: Sizes) -> torch.Tensor:
@@ -82,67 +93,19 @@ def _own(x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
     return x.narrow(0, sum(sizes[: place.number]), sizes[place.number])
 
 
-class _Exchange(torch.autograd.Function):
+class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, group: Group, to: Sizes, come: Sizes) -> torch.Tensor:
-        ctx.way = group, to, come
-        return _send(x, group, to, come)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
-        group, to, come = ctx.way
-        return _send(grad, group, come, to), None, None, None
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
-        ctx.way = place, sizes
-        return _gathered(x, place, sizes)
+    def forward(ctx: Any, x: torch.Tensor, there: Way, back: Way) -> torch.Tensor:
+        ctx.back = back
+        return there(x)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        place, sizes = ctx.way
-        return _summed(grad, place, sizes), None, None
+        return ctx.back(grad), None, None
 
 
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
-        ctx.way = place, sizes
-        return _summed(x, place, sizes)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        place, sizes = ctx.way
-        return _gathered(grad, place, sizes), None, None
-
-
-class _Join(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
-        ctx.way = place, sizes
-        return _gathered(x, place, sizes)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        place, sizes = ctx.way
-        return _own(grad, place, sizes), None, None
-
-
-class _Cut(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, place: Place, sizes: Sizes) -> torch.Tensor:
-        ctx.way = place, sizes
-        return _own(x, place, sizes).clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        place, sizes = ctx.way
-        return _gathered(grad, place, sizes), None, None
-
-
-def _apply(function: type[torch.autograd.Function], x: torch.Tensor, *way: object) -> torch.Tensor:
-    result = function.apply(x, *way)
+def _linear(x: torch.Tensor, there: Way, back: Way) -> torch.Tensor:
+    """`there` of the rows; `back` of their gradient."""
+    result = _Linear.apply(x, there, back)
     assert isinstance(result, torch.Tensor)
     return result
