@@ -31,6 +31,7 @@ from worker.contract import Report
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
 LIMIT_S = 45.0
+PLANS = 400  # of a search; enough that a fourth GPU is worth a change
 NODES = (Node(name="a", gpu_type="demo-fast", gpus=3),)
 KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
 
@@ -59,7 +60,7 @@ class Run:
                 sequence_length=SEQUENCE,
                 seed=0,
                 min_holders=1,
-                budget_evaluations=200,
+                budget_evaluations=PLANS,
             ),
             self.trigger,
         )
@@ -69,7 +70,7 @@ class Run:
             "metadata": {"name": "errs"},
             "spec": {"model": {"name": "tiny-llama"}, **spec},
         }
-        settings = Settings(plan_evaluations=200, report_wait_s=0.2)
+        settings = Settings(plan_evaluations=PLANS, report_wait_s=0.2)
         self.loop = Reconciler(
             load_job(job), self.cluster, self.agents, self.planning, self.trigger, settings
         )
