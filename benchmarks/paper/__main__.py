@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.paper import efficiency, sweep, table1
 from benchmarks.paper.cells import FIGURES, cells_of
+from benchmarks.paper.measured import efficiency, sweep, table1
 from benchmarks.paper.pages import FOLDER_OF_PAGES, draw
 from benchmarks.paper.run import plan_cells
 from benchmarks.paper.store import FOLDER, read_measured, write_measured

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.paper import efficiency
 from benchmarks.paper.claims import UNKNOWN, Verdict
+from benchmarks.paper.measured import efficiency
 
 Measured = Mapping[str, Any]  # what is stored beside the cells, by name
 LAST = efficiency.BUDGETS[-1]

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.pages import PAGES, header
-from benchmarks.paper import by_formula, efficiency, sweep, table1
+from benchmarks.paper import by_formula
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import Verdict, claims_page
 from benchmarks.paper.further_claims import FURTHER_CLAIMS
+from benchmarks.paper.measured import efficiency, sweep, table1
 from benchmarks.paper.picture import draw_bars, draw_quality
 from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of

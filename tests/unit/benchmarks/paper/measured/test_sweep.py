@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.paper import sweep
+from benchmarks.paper.measured import sweep
 
 
 @pytest.mark.slow

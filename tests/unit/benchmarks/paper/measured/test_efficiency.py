@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.paper.efficiency import measure, median_reached, needed, reached, text
+from benchmarks.paper.measured.efficiency import measure, median_reached, needed, reached, text
 
 
 def test_curves_are_read_at_a_number_of_plans():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.paper import table1
-from benchmarks.paper.capabilities import (
+from benchmarks.paper.cells import cell_of
+from benchmarks.paper.measured import table1
+from benchmarks.paper.measured.capabilities import (
     NO,
     PARTLY,
     PLANNERS,
@@ -16,7 +17,6 @@ from benchmarks.paper.capabilities import (
     profiled,
     unequal_layers,
 )
-from benchmarks.paper.cells import cell_of
 from benchmarks.paper.results import CellResults
 from tests.unit.benchmarks.paper.test_claims import result
 

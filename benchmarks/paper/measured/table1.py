@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.baselines.registry import TITLES
-from benchmarks.paper.capabilities import NO, PARTLY, PLANNERS, ROWS, YES, marks
+from benchmarks.paper.measured.capabilities import NO, PARTLY, PLANNERS, ROWS, YES, marks
 from benchmarks.paper.results import CellResults
 from benchmarks.paper.tables import table
 
