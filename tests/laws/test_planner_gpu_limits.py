@@ -143,6 +143,7 @@ def test_a_current_plan_over_the_limit_is_no_candidate():
 
 
 @pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.timeout(600)
 def test_a_limited_search_is_as_good_as_the_best_choice_of_gpus():
     rows = kept_answers()

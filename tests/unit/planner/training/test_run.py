@@ -41,6 +41,7 @@ def kill_at(process, line):
 
 
 @pytest.mark.slow
+@pytest.mark.system
 def test_a_training_killed_twice_ends_with_the_same_weights_bit_for_bit(tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     done = train(whole)
