@@ -101,6 +101,13 @@ def operator() -> None:
     help="Limit of /dev/shm for each GPU of a worker pod.",
 )
 @click.option(
+    "--worker-host-ports",
+    default="8470-8533",
+    show_default=True,
+    metavar="FIRST-LAST",
+    help="Ports of a node for agents whose pods have the network of their host; each takes one.",
+)
+@click.option(
     "--lease-namespace",
     default="default",
     show_default=True,
@@ -148,6 +155,7 @@ def run(
     worker_allow: tuple[str, ...],
     worker_per_gpu: tuple[str, ...],
     worker_shm_per_gpu: str,
+    worker_host_ports: str,
     lease_namespace: str,
     lease_name: str,
     lease_seconds: int,
@@ -188,6 +196,7 @@ def run(
             allow=_allowed(worker_allow),
             per_gpu=dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),
             shm_per_gpu=_quantity("--worker-shm-per-gpu", worker_shm_per_gpu),
+            host_ports=_ports("--worker-host-ports", worker_host_ports),
         ),
         settings=_read_settings(settings_file),
         all_pods=all_pods,
@@ -263,6 +272,20 @@ def _quantity(option: str, quantity: str) -> str:
         return times(quantity, 1)
     except ValueError as error:
         raise OperatorError(f"{option}: {error}", field=option, code="Malformed") from None
+
+
+def _ports(option: str, text: str) -> str:
+    from heddle_operator.apis.errors import OperatorError
+    from heddle_operator.inventory.host_ports import range_of
+
+    if range_of(text) is None:
+        raise OperatorError(
+            f"{option} {text}: it is no range FIRST-LAST of ports from 1 to 65535; write for "
+            "example 8470-8533",
+            field=option,
+            code="OutOfRange",
+        )
+    return text
 
 
 def _read_settings(path: Path | None) -> Settings:

@@ -38,6 +38,10 @@ class RecordTooLarge(OperatorError):
     """The record of an epoch does not fit into a ConfigMap; the old plan trains on."""
 
 
+class NoHostPort(OperatorError):
+    """All ports of the range for pods with the network of their host are taken on a node."""
+
+
 class NewerRecord(OperatorError):
     """A newer operator wrote an epoch record; the message names it."""
 

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from heddle_operator.apis.labels import (
-    AGENT_PORT,
     CREATED_ANNOTATION,
     NODE_ANNOTATION,
     ORDINAL_ANNOTATION,
 )
+from heddle_operator.inventory.host_ports import agent_port
 from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
 from heddle_operator.state.reasons import StartCause
@@ -67,7 +67,7 @@ def view_pod(
         ordinal=int(notes[ORDINAL_ANNOTATION]),
         gpus=requested_gpus(pod["spec"]),
         phase=phase,
-        address=_address(status) if phase == "running" else None,
+        address=_address(status, agent_port(pod["spec"])) if phase == "running" else None,
         deleting=deleting is not None,
         leaving_at_s=leaves_at_s,
         created_s=created_wall_s - clock_offset_s,
@@ -84,11 +84,11 @@ def _phase(status: Mapping[str, Any]) -> PodPhase:
     return "running" if found == "Running" else "pending"
 
 
-def _address(status: Mapping[str, Any]) -> str | None:
+def _address(status: Mapping[str, Any], port: int) -> str | None:
     address = status.get("podIP")
     if not address:
         return None
-    return f"[{address}]:{AGENT_PORT}" if ":" in address else f"{address}:{AGENT_PORT}"
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _disruption(status: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.apis.labels import JOB_LABEL, NODE_ANNOTATION
 from heddle_operator.inventory.cluster_nodes import ClusterNodes
 from heddle_operator.inventory.requests import (
     GPU,
@@ -82,6 +82,11 @@ class ObjectCache:
         """
         found = self._owned.get((kind, namespace, job_uid), {}).values()
         return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
+
+    def pods_on(self, node: str) -> tuple[Body, ...]:
+        """The pods of all jobs that are on a node, or made for it."""
+        found = (body for body in self._own.values() if body["kind"] == "Pod")
+        return tuple(body for body in found if node in (node_of(body), _made_for(body)))
 
     def quotas(self, namespace: str) -> tuple[Body, ...]:
         """The ResourceQuotas of a namespace, by name."""
@@ -213,6 +218,10 @@ class ObjectCache:
 
 def _owner(body: Body) -> tuple[str, str, str]:
     return body["kind"], _namespace_of(body), owner_uid(body["metadata"])
+
+
+def _made_for(pod: Body) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(NODE_ANNOTATION, ""))
 
 
 def _missing(

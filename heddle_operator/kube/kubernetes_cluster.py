@@ -20,6 +20,7 @@ from heddle_operator.apis.errors import (
     ClusterConflict,
     ClusterUnavailable,
     NameTaken,
+    NoHostPort,
     RecordTooLarge,
 )
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -250,14 +251,16 @@ class KubeCluster:
         return self._defaults
 
     async def _create(self, action: CreatePod) -> None:
-        body = pod_body(self.job, action, self._workers(), self._now_wall_s)
+        workers, near = self._workers(), self._cache.pods_on(action.node)
         try:
+            body = pod_body(self.job, action, workers, self._now_wall_s, near)
             made = await self._api.create(self._path("pods"), body)
-        except ApiRefused as error:
-            if error.status == 409 and await self._is_ours(action.name):
-                return
-            if error.status == 0:
-                raise
+        except (ApiRefused, NoHostPort) as error:
+            if isinstance(error, ApiRefused):
+                if error.status == 409 and await self._is_ours(action.name):
+                    return
+                if error.status == 0:
+                    raise
             LOG.warning("pod %s is refused: %s", action.name, error)
             refused = RefusedPod(action.name, action.node, str(error), time.monotonic())
             self._refusals[action.name] = refused

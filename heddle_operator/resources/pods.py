@@ -7,7 +7,7 @@ Source: design, section 5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,14 @@ from heddle_operator.apis.labels import (
     WORKER,
 )
 from heddle_operator.inventory.filters import GPU_TAINT
+from heddle_operator.inventory.host_ports import (
+    AGENT,
+    PORTS,
+    free_port,
+    has_host_network,
+    host_ports,
+    range_of,
+)
 from heddle_operator.inventory.quantities import times
 from heddle_operator.inventory.requests import GPU
 from heddle_operator.resources.metadata import Body, metadata
@@ -36,7 +44,6 @@ TEXT_BYTES = 2_000_000  # of the built-in text
 # Of every container, sidecars too, so that a pod passes the Pod Security Standard `restricted`.
 _UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SHM = "heddle-shm"
-_HEALTH = {"path": "/healthz", "port": AGENT_PORT}
 # What no init container may have, or what is the worker's alone.
 WORKERS_OWN = (
     *("ports", "args", "resources"),
@@ -56,6 +63,7 @@ class WorkerDefaults:
         allow: what a job's own template may hold besides; see `template_rules`.
         per_gpu: quantities that a pod asks for with each of its GPUs, below all templates.
         shm_per_gpu: limit of /dev/shm for each GPU.
+        host_ports: FIRST-LAST, of agents whose pods have the network of their host.
     """
 
     image: str
@@ -65,6 +73,7 @@ class WorkerDefaults:
     allow: frozenset[str] = frozenset()
     per_gpu: Mapping[str, str] = field(default_factory=dict)
     shm_per_gpu: str = "8Gi"
+    host_ports: str = PORTS
 
     @property
     def templates(self) -> tuple[Mapping[str, Any], ...]:
@@ -72,8 +81,8 @@ class WorkerDefaults:
         return self.base, self.template
 
 
-def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
-    """Spec of the job's pods as far as it is the same for all of them."""
+def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults, port: int = AGENT_PORT) -> Body:
+    """Spec of the job's pods as far as it is the same for all of them, but for the agent's port."""
     base: Body = {
         "terminationGracePeriodSeconds": GRACE_S,
         "automountServiceAccountToken": False,
@@ -86,7 +95,7 @@ def pod_spec_of(job: HeddleJob, defaults: WorkerDefaults) -> Body:
                 for key in ("not-ready", "unreachable")
             ),
         ],
-        "containers": [_worker_container(defaults.image)],
+        "containers": [_worker_container(defaults.image, port)],
         "volumes": [
             {"name": "heddle-token", "secret": {"secretName": token_name(job)}},
             {"name": SHM, "emptyDir": {"medium": "Memory"}},
@@ -111,10 +120,29 @@ def per_gpu_of(spec: Mapping[str, Any], defaults: WorkerDefaults) -> Mapping[str
 
 
 def pod_body(
-    job: HeddleJob, action: CreatePod, defaults: WorkerDefaults, now_wall_s: float
+    job: HeddleJob,
+    action: CreatePod,
+    defaults: WorkerDefaults,
+    now_wall_s: float,
+    neighbours: Iterable[Mapping[str, Any]] = (),
 ) -> Body:
-    """One worker pod: tied to its node, with exactly the GPUs that were granted."""
-    spec = pod_spec_of(job, defaults)
+    """One worker pod: tied to its node, with exactly the GPUs that were granted.
+
+    Args:
+        job: whose pod it is.
+        action: its name, its node and its GPUs.
+        defaults: of the administrator.
+        now_wall_s: of the wall clock.
+        neighbours: pods on its node, with whose ports its own must not collide.
+
+    Raises:
+        NoHostPort: it has the network of its host, which has no port left for it.
+    """
+    spec, port = pod_spec_of(job, defaults), AGENT_PORT
+    ports = range_of(defaults.host_ports)
+    if has_host_network(spec) and ports is not None:
+        port = free_port(ports, host_ports(neighbours), action.name, action.node)
+        spec = pod_spec_of(job, defaults, port)
     spec.pop("nodeName", None)
     spec |= {
         "restartPolicy": "Never",
@@ -123,9 +151,11 @@ def pod_body(
     }
     containers = {container["name"]: container for container in spec["containers"]}
     worker = containers.pop(WORKER)
+    if has_host_network(spec):  # else NCCL takes pods with one host name for one host
+        worker = merge({"env": [{"name": "NCCL_HOSTID", "value": action.name}]}, worker)
     arguments = [
         *("worker", "agent", "--job", job.name, "--pod", action.name, "--node", action.node),
-        *("--gpus", str(action.gpus), "--host", "$(POD_IP)", "--port", str(AGENT_PORT)),
+        *("--gpus", str(action.gpus), "--host", "$(POD_IP)", "--port", str(port)),
         *("--token-file", f"{TOKEN_FOLDER}/token"),
         *("--grace-s", str(spec["terminationGracePeriodSeconds"])),
         *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
@@ -180,7 +210,8 @@ def _secured(container: Mapping[str, Any]) -> Body:
     return merge({"securityContext": given}, container)
 
 
-def _worker_container(image: str) -> Body:
+def _worker_container(image: str, port: int) -> Body:
+    health = {"path": "/healthz", "port": port}
     return {
         "name": WORKER,
         "image": image,
@@ -192,11 +223,11 @@ def _worker_container(image: str) -> Body:
             {"name": VARIABLE, "value": str(CONTRACT)},
             {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility"},  # CUDA and NVML
         ],
-        "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
+        "ports": [{"name": AGENT, "containerPort": port}],
         # A pod that does not answer for two minutes is beyond what the operator waits for.
-        "readinessProbe": {"httpGet": _HEALTH, "periodSeconds": 5, "timeoutSeconds": 2},
+        "readinessProbe": {"httpGet": health, "periodSeconds": 5, "timeoutSeconds": 2},
         "livenessProbe": {
-            "httpGet": _HEALTH,
+            "httpGet": health,
             "initialDelaySeconds": 60,
             "periodSeconds": 20,
             "timeoutSeconds": 10,

@@ -50,6 +50,8 @@ def test_what_nobody_can_allow_is_named_with_what_one_can():
         ("--worker-per-gpu", "memory=-1Gi", "OutOfRange"),
         ("--worker-shm-per-gpu", "-8Gi", "OutOfRange"),
         ("--worker-shm-per-gpu", "lots", "Malformed"),
+        ("--worker-host-ports", "8470", "OutOfRange"),
+        ("--worker-host-ports", "8470-70000", "OutOfRange"),
     ],
 )
 def test_a_quantity_that_is_none_is_named_with_its_option(option, value, code):

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from heddle_operator.controller.job_controller import JobController
 from heddle_operator.controller.job_work import ControllerContext
-from heddle_operator.inventory import pods as pod_view
+from heddle_operator.inventory import host_ports
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.resources.pods import WorkerDefaults
@@ -145,7 +145,7 @@ class Stage:
     async def start_pod(self, port):
         path = f"{NS}/pods/tiny-a-0"
         body = await self.server.until(lambda s: s.objects.get(path))
-        pod_view.AGENT_PORT = port
+        host_ports.AGENT_PORT = port
         spec = {**body["spec"], "nodeName": "a"}
         status = {"phase": "Running", "podIP": "127.0.0.1"}
         await self.server.put(path, {**body, "spec": spec, "status": status})
@@ -168,7 +168,7 @@ class Stage:
 
 def runner(tmp_path, monkeypatch):
     """Runs a test on a stage."""
-    monkeypatch.setattr(pod_view, "AGENT_PORT", pod_view.AGENT_PORT)
+    monkeypatch.setattr(host_ports, "AGENT_PORT", host_ports.AGENT_PORT)
 
     def run(test, model=None, worker=None, before=None, limits=None, sees_all_pods=True, **elastic):
         async def main():

@@ -106,3 +106,12 @@ def test_a_terminating_pod_of_a_dead_node_is_given_up_after_its_grace():
     assert view(a_pod(metadata={"deletionTimestamp": DUE}), ready=False).phase == "ended"
     later = "1970-01-12T13:47:00Z"
     assert view(a_pod(metadata={"deletionTimestamp": later}), ready=False).phase == "running"
+
+
+def test_a_pod_with_the_network_of_its_host_is_called_on_its_own_port():
+    pod = a_pod()
+    worker = {"name": "worker", "ports": [{"name": "agent", "containerPort": 8501}]}
+    pod["spec"] |= {"containers": [{**pod["spec"]["containers"][0], **worker}]}
+    assert view(pod).address == "10.0.0.9:8470"
+    pod["spec"]["hostNetwork"] = True
+    assert view(pod).address == "10.0.0.9:8501"

@@ -357,3 +357,25 @@ def test_a_forged_pin_is_as_none(run, forged):
         assert spec["containers"][0]["image"] == "heddle:1"
 
     run(test)
+
+
+def test_pods_of_two_jobs_with_the_network_of_one_host_have_two_ports_and_a_third_is_refused(run):
+    async def test(around, server):
+        await around.node("a", gpus=3)
+        around.defaults = WorkerDefaults(
+            image="heddle:1", template={"spec": {"hostNetwork": True}}, host_ports="9000-9001"
+        )
+        job = around.adapter.job
+        other = job.model_copy(
+            update={"metadata": job.metadata.model_copy(update={"uid": "b", "name": "other"})}
+        )
+        ours, theirs = around.another(job), around.another(other)
+        await ours.apply(CreatePod("tiny-a-0", "a", 0, 1))
+        await theirs.apply(CreatePod("other-a-0", "a", 0, 1))
+        await ours.apply(CreatePod("tiny-a-1", "a", 1, 1))
+        pods = [body["spec"]["containers"][0]["ports"] for body in server.of("pods").values()]
+        assert sorted(row["containerPort"] for (row,) in pods) == [9000, 9001]
+        (refused,) = (await ours.observe()).refusals
+        assert refused.name == "tiny-a-1"
+
+    run(test)

@@ -20,6 +20,7 @@ OLD = WorkerDefaults(
     allow=frozenset({"hostIPC"}),
     per_gpu={"cpu": "4"},
     shm_per_gpu="1Gi",
+    host_ports="9000-9001",
 )
 NEW = WorkerDefaults(image="heddle:2", template={}, log_format="json", base={}, allow=frozenset())
 PINNED = workers_to_json(OLD, "secret")
