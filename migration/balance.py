@@ -68,13 +68,14 @@ class Loads:
     def add(self, run: Run, sign: int = 1) -> None:
         """Count a run and its relays, or with sign -1 take them off."""
         size = sign * (run.stop - run.start)
-        port = size / self.links.port_bytes_per_s
         sender, receiver = self.nodes[run.sender], self.nodes[run.receiver]
+        inside = size / self.links.inside(receiver)
+        port = inside if sender == receiver else size / self.links.port_bytes_per_s
         self.port_out[run.sender] += port
         self.port_in[run.receiver] += port
-        self.port_out[run.receiver] += port * len(run.relays)
+        self.port_out[run.receiver] += inside * len(run.relays)
         for rank in run.relays:
-            self.port_in[rank] += port
+            self.port_in[rank] += inside
         if sender != receiver:
             self.nic_out[sender] += size / self.links.nic_bytes_per_s[sender]
             self.nic_in[receiver] += size / self.links.nic_bytes_per_s[receiver]
@@ -126,7 +127,7 @@ def _share_class(c: int, one: MovingClass, loads: Loads, grain_bytes: int) -> li
     for node in receivers:
         if node in local:
             ports = [loads.port_out[rank] for rank in local[node]]
-            amounts = filled(ports, size / loads.links.port_bytes_per_s)
+            amounts = filled(ports, size / loads.links.inside(node))
             cuts = _cuts(amounts, size, grain_bytes)
             parts = list(zip(local[node], cuts, cuts[1:], strict=False))
             runs += _striped(c, parts, receivers[node], size, loads, grain_bytes)
@@ -155,7 +156,8 @@ def _striped(
     """The runs of one class into one node: what each holder sends, cut by who receives it first."""
     cuts = [0, size]
     if len(receivers) > 1:
-        work = size * (len(receivers) - 1) / loads.links.port_bytes_per_s
+        inside = loads.links.inside(loads.nodes[receivers[0]])
+        work = size * (len(receivers) - 1) / inside
         amounts = filled([loads.port_out[rank] for rank in receivers], work)
         cuts = _cuts(amounts, size, grain_bytes)
     return [

@@ -247,6 +247,7 @@ def test_ci_runs_lint_and_every_test_but_the_campaign_of_faults():
 OPERATOR_IMPORTS = {
     "worker.contract",  # what it and the agents say to each other
     "worker.contract_version",
+    "worker.gpu_wire",  # by which plans are priced
     "worker.columns",  # how a directive is packed
     "worker.http_limits",
     "worker.training_settings",  # a section of a HeddleJob

@@ -152,6 +152,8 @@ def agent(
     from worker.agent.fork_server_start import start_fork_server
     from worker.device.fabric import adapters, check_fabric, interfaces
     from worker.device.gpus import Nvml, device_kind
+    from worker.gpu_wire import VARIABLE as WIRE
+    from worker.gpu_wire import wire_asked
     from worker.log_lines import configure, note
 
     configure(log_format)
@@ -164,6 +166,7 @@ def agent(
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
     kind = "cpu" if emulate else device_kind(device, Nvml(), gpus)
+    wire = wire_asked(kind, os.environ.get(WIRE, ""))
     if kind == "cuda":
         check_fabric(os.environ, interfaces(), adapters())
     fork_server = start_fork_server(host, kind)  # its imports take longest
@@ -179,6 +182,7 @@ def agent(
         token=token,
         emulate=emulate,
         device=kind,
+        wire=wire,
         peer_timeout_s=peer_timeout_s,
         grace_s=grace_s,
         stuck_s=stuck_s,

@@ -63,6 +63,7 @@ from worker.checkpoint_records import Restore as Restore
 from worker.checkpoint_records import SaveRecord as SaveRecord
 from worker.columns import directive_by_row
 from worker.contract_version import CONTRACT
+from worker.gpu_wire import WireName
 from worker.step_record import EvaluationRecord as EvaluationRecord  # the contract's, by its name
 from worker.step_record import StepRecord as StepRecord
 from worker.training_settings import Frozen
@@ -306,6 +307,9 @@ class Report(Frozen):
         default=False, description="it takes a directive by column, compressed with gzip"
     )
     looks: bool = Field(default=False, description="it looks for checkpoints where it is asked")
+    wire: WireName | None = Field(
+        default=None, description="that its ranks use; null: the agent does not say"
+    )
     leaving_at_s: float | None = Field(
         default=None, description="it got a notice: it will be gone then"
     )

@@ -1,21 +1,55 @@
-"""The wire by which the messages of a job on GPUs are priced."""
+"""The wire by which the messages of a job on GPUs are priced.
+
+Until pods run it is what their templates ask for.  Then it is what their agents report: a variable
+may come from a Secret or the image, and only a pod knows whether it has a driver.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from heddle_operator.apis.labels import WORKER
 from planner.model.workload import GpuWire
+from worker.contract import Report
+from worker.gpu_wire import ASKED, VARIABLE, wire_asked
 
 
-def gpu_wire(device: str, template: Mapping[str, Any]) -> GpuWire:
-    """Staged on GPUs, unless the job's own template asks for NCCL; `Auto` may have no GPU."""
-    asks = any(
-        (row.get("name"), row.get("value")) == ("HEDDLE_WIRE", "nccl")
-        for one in _rows(template.get("spec"), "containers")
-        for row in _rows(one, "env")
-    )
-    return "staged" if device == "CUDA" and not asks else "nccl"
+def gpu_wire(device: str, templates: Iterable[Mapping[str, Any]]) -> GpuWire:
+    """The wire that pods will use on GPUs; the usual one where it is not known that they have any.
+
+    Args:
+        device: `spec.worker.device`.
+        templates: of the pods, of which a later one overrides.
+    """
+    said = ""
+    for template in templates:
+        for row in _variables(template):
+            if row.get("name") == VARIABLE:
+                said = str(row.get("value")).lower()
+    if device != "CUDA":
+        return "nccl"
+    return _priced(wire_asked("cuda", said if said in ASKED else ""))
+
+
+def wire_seen(reports: Iterable[Report]) -> GpuWire | None:
+    """The wire that plans are priced by, as pods report it; None: no pod says it.
+
+    One staged rank makes all of them wait.
+    """
+    said = {report.wire for report in reports} - {None}
+    return ("staged" if "staged" in said else "nccl") if said else None
+
+
+def _priced(wire: str) -> GpuWire:
+    return "staged" if wire == "staged" else "nccl"
+
+
+def _variables(template: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    """Of the worker's container, as far as they are readable."""
+    for one in _rows(template.get("spec"), "containers"):
+        if one.get("name") == WORKER:
+            yield from _rows(one, "env")
 
 
 def _rows(part: object, name: str) -> tuple[Mapping[str, Any], ...]:

@@ -31,7 +31,7 @@ from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.labels import SAVE_ANNOTATION
 from heddle_operator.apis.spec import JobSpec
 from planner.errors import HeddleError
-from planner.model.workload import Workload
+from planner.model.workload import GpuWire, Workload
 from planner.strict_yaml import read_yaml
 from planner.wording import code_of, demand_of, did_you_mean, kind_of
 from worker.contract import TrainingSpec
@@ -76,6 +76,7 @@ class HeddleJob(Section):
     metadata: Metadata
     spec: JobSpec
     _notes: tuple[str, ...] = PrivateAttr(default=())
+    _wire: GpuWire | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -114,7 +115,7 @@ class HeddleJob(Section):
             precision=training.precision,
             recompute=self.spec.planner.recompute,
             memory="worker",
-            wire=gpu_wire(self.spec.worker.device, self.spec.worker.template),
+            wire=self._wire or gpu_wire(self.spec.worker.device, (self.spec.worker.template,)),
         )
 
     @property
@@ -157,6 +158,12 @@ class HeddleJob(Section):
             keep_last=wanted.keep.last,
             keep_best=wanted.keep.best,
         )
+
+    def over(self, wire: GpuWire) -> HeddleJob:
+        """The same job, priced by the wire that its ranks use."""
+        job = self.model_copy()
+        job._wire = wire
+        return job
 
     def with_data(self, folder: str) -> HeddleJob:
         """The same job on the pairs that are made of its texts in a folder."""

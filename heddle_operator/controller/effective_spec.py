@@ -26,6 +26,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.heddlejob import (
     API_VERSION,
     HeddleJob,
@@ -85,7 +86,7 @@ def accepted(
     Raises:
         HeddleError: it cannot be run, or its author may not have what it asks for.
     """
-    job = load_job(body, config)
+    job = _loaded(body, config, defaults)
     check_gpu_types(job, gpu_types_of(job, prices))
     check_allowed(job, defaults.allow, defaults.templates)
     check_template(job, defaults)
@@ -127,12 +128,12 @@ def spec_while_refused(
         return EffectiveSpec(before.model_copy(update={"metadata": _metadata(body)}), words)
     kept = _without_mistakes(body)
     try:
-        job = load_job(kept, config)
+        job = _loaded(kept, config, defaults)
         try:
             gpu_types_of(job, prices)
         except InvalidJob:  # money decides, and its prices are gone
             del kept["spec"]["planner"]["objective"]
-            job = load_job(kept, config)
+            job = _loaded(kept, config, defaults)
     except HeddleError:
         return None
     no_pods = "" if kept["spec"].get("worker") == body["spec"].get("worker") else refusal
@@ -149,6 +150,15 @@ def spec_while_refused(
     if no_pods:
         return EffectiveSpec(_readable(job, defaults), f"{words}; no pod is made", no_pods)
     return EffectiveSpec(job, words)
+
+
+def _loaded(
+    body: Mapping[str, Any], config: Mapping[str, Any] | None, defaults: WorkerDefaults
+) -> HeddleJob:
+    """The job, priced by the wire that the templates of its pods ask for."""
+    job = load_job(body, config)
+    worker = job.spec.worker
+    return job.over(gpu_wire(worker.device, (defaults.base, worker.template, defaults.template)))
 
 
 def outcomes_of(bodies: Iterable[Mapping[str, Any]]) -> tuple[Outcome, ...]:

@@ -43,6 +43,10 @@ class NodeSpeeds:
         self._types: Mapping[str, KnownTypeSpeed] = {}
         self._work: tuple[int, tuple[Work, ...]] = (0, ())
 
+    def price_by(self, profile: Profile) -> None:
+        """Compare with the times of another profile from now on."""
+        self._profile, self._work = profile, (0, ())
+
     def seen(self, observed: Observed, now: float) -> Observed:
         """The picture with what is known of its nodes."""
         live = newest_live(observed.epochs)

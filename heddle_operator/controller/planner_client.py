@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
@@ -21,6 +22,7 @@ from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.worth import NodeSizes, Worth, nodes_of
+from planner.model.workload import GpuWire
 from planner.plans.plan import Plan
 
 LOG = logging.getLogger(__name__)
@@ -92,6 +94,16 @@ class PlannerClient:
         for task in self._searches.values():
             task.cancel()
         self._trigger.set()
+
+    def follow_wire(self, wire: GpuWire, now: float) -> bool:
+        """Price by the wire that ranks use; False where nothing changes.
+
+        A folder of measured profiles has links of one wire, which stays.
+        """
+        if wire == self._settings.wire or self._settings.profiles is not None:
+            return False
+        self.reprice(replace(self._settings, wire=wire), now)
+        return True
 
     def weigh(self, sizes: NodeSizes) -> None:
         """Ask what GPUs of each type are worth, unless it is known or asked for."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.apis.gpu_wire import wire_seen
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.node_speeds import NodeSpeeds
@@ -43,6 +44,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed
 from heddle_operator.state.worth import NodeSizes
+from planner.profiles.generator import find_profile
 from worker.log_lines import about
 
 LOG = logging.getLogger(__name__)
@@ -115,6 +117,8 @@ class Reconciler:
     async def reconcile(self) -> Decision:
         """One pass."""
         observed, now = await self.observe(), time.monotonic()
+        if self._follows_wire(observed, now):
+            observed = await self.observe()
         LOG.debug(
             "observed %d nodes, %d pods, %d agents that answer, %d records",
             len(observed.nodes),
@@ -143,6 +147,17 @@ class Reconciler:
         if not all(done):
             return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
         return decision
+
+    def _follows_wire(self, observed: Observed, now: float) -> bool:
+        """Price plans by the wire that ranks use, once they say it; whether that is another one."""
+        wire = wire_seen(observed.reports.values())
+        if wire is None or not self._planning.follow_wire(wire, now):
+            return False
+        LOG.info("ranks use the wire %s, and plans are priced by it", wire)
+        self.job = self.job.over(wire)
+        if self._speeds is not None:
+            self._speeds.price_by(find_profile(self.job.workload))
+        return True
 
     async def run(self) -> Decision:
         """Pass after pass until the job and all its pods have ended."""

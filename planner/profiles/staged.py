@@ -35,7 +35,7 @@ def staged(profile: Profile, workload: Workload) -> Profile:
     """The profile of a workload whose wire is staged; one that is staged already as it is."""
     if profile.wire == "staged":
         return profile
-    copies = {name: _copy_bytes_per_s(profile, name) for name in profile.types}
+    copies = {name: copy_bytes_per_s(profile, name) for name in profile.types}
     slowest = min(copies.values())
     rings = {
         name: {size: _inside(_ring_copy(copies[name], size)) for size in by_size}
@@ -107,7 +107,7 @@ class _Resummed(Mapping[Key, LayerCost]):
         return len(self._entries)
 
 
-def _copy_bytes_per_s(profile: Profile, gpu_type: str) -> float:
+def copy_bytes_per_s(profile: Profile, gpu_type: str) -> float:
     """Of one copy between a GPU of the type and its host: as measured, else modelled."""
     measured = profile.types[gpu_type].host_copy_bytes_per_s
     known = HARDWARE.get(gpu_type)

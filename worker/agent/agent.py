@@ -39,6 +39,7 @@ from worker.contract import (
 )
 from worker.control import messages
 from worker.control.secret import store_key
+from worker.gpu_wire import WireName
 
 LOG = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
@@ -53,6 +54,7 @@ class AgentSettings:
     Attributes:
         emulate: each rank waits until the time of its GPU type's profile has passed.
         device: of the ranks, cpu or cuda.
+        wire: of the ranks.
         peer_timeout_s: silence of a rank after which it is lost.
         grace_s: from SIGTERM to the end of the pod.
         peak_flops_s: of one rank of this machine, for GPU types without a data sheet.
@@ -67,6 +69,7 @@ class AgentSettings:
     token: str
     emulate: bool = False
     device: str = "cpu"
+    wire: WireName = "gloo"
     peer_timeout_s: float = 10.0
     grace_s: float = 30.0
     stuck_s: float = 30.0
@@ -366,6 +369,7 @@ class Agent:
             ready=self.warm and self.store_address is not None and not self._fork_server_lost(),
             reads_columns=True,
             looks=True,
+            wire=self.settings.wire,
             leaving_at_s=self.leaving_at_s,
             epoch=directive.epoch if directive else None,
             phase=directive.phase if directive else None,

@@ -6,18 +6,23 @@ without negotiation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from migration.classes import bytes_missing
 from migration.layout import StateLayout, held_layout, needed_layout
+from migration.links import Links, node_indices, profile_links
 from migration.slices import Slice
 from migration.transfer import Transfer, plan_transfer
 from planner.model.shape import ModelShape
+from planner.model.workload import Workload
 from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import Cuts, common_refinement
+from planner.profiles.generator import find_profile
 from worker.contract import Directive, Member
+from worker.gpu_wire import WireName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +68,43 @@ class Move:
         return self.needed[self.transport_rank]
 
 
-def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> Move | None:
+def links_of(
+    model: ModelShape, directive: Directive, wire: WireName, hosts: Sequence[str]
+) -> Links | None:
+    """Links by which senders are chosen: those that the planner prices; None: the usual ones.
+
+    Args:
+        model: that is trained.
+        directive: of the change.
+        wire: of all its ranks.
+        hosts: of each member, by name.
+    """
+    if wire == "gloo":
+        return None
+    plans = [directive.plan, *directive.layouts.values()]
+    seats = [seat for plan in plans for seat in RankMap.of(Plan.from_json(plan)).seats]
+    types = {(seat.node, seat.gpu): seat.gpu_type for seat in seats}
+    found = dict[int, str]()
+    for host, member in zip(node_indices(hosts), directive.members, strict=True):
+        found.setdefault(host, types.get((member.node, member.gpu), ""))
+    spec = directive.training
+    workload = Workload(
+        model=model,
+        global_batch=spec.global_batch,
+        sequence_length=spec.sequence_length,
+        precision=spec.precision,
+        wire="staged" if wire == "staged" else "nccl",
+    )
+    return profile_links(find_profile(workload), [found[host] for host in sorted(found)])
+
+
+def plan_move(
+    model: ModelShape, directive: Directive, pod: str, slot: int, wire: WireName = "gloo"
+) -> Move | None:
     """The move of the rank at (pod, slot), or None if it is no member.
 
     Whatever the switch will need is worked out here, beside the training: messages and pieces too.
+    NCCL takes two pods on one node for two hosts, so they do not hand state on to each other.
 
     Raises:
         StateLost: a piece has no holder among the members.
@@ -82,9 +120,10 @@ def plan_move(model: ModelShape, directive: Directive, pod: str, slot: int) -> M
     cuts = common_refinement([plan, *layouts.values()])
     held = held_layout(model, directive.members, layouts, cuts)
     needed = needed_layout(model, plan, directive.members, cuts)
-    nodes = [m.node for m in directive.members]
+    hosts = [m.pod if wire == "nccl" else m.node for m in directive.members]
     moves_state = bool(layouts)
-    transfer = plan_transfer(held, needed if moves_state else held, nodes)
+    links = links_of(model, directive, wire, hosts) if moves_state else None
+    transfer = plan_transfer(held, needed if moves_state else held, hosts, links)
     missing = bytes_missing(held, needed)[me] if moves_state else 0
     seat = None if member.rank is None else RankMap.of(plan).seats[member.rank]
     transfer.messages(me)

@@ -198,7 +198,7 @@ class Preparation:
         epoch, before = self.epoch, connections()
         self._before = before
         services.on_phase("prepare")
-        move = plan_move(model, self.directive, pod, slot)
+        move = plan_move(model, self.directive, pod, slot, services.payload.name)
         if move is None:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
         if move.waits_for_boundary:  # else nothing trains that could go on instead

@@ -11,7 +11,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 from migration.gloo_transport import GlooTransport
 from migration.nccl_transport import NcclTransport
@@ -20,6 +20,7 @@ from worker.control.connections import connections, cut
 from worker.device.broken import Broken
 from worker.device.device import CPU, Device
 from worker.errors import DeviceUnusable
+from worker.gpu_wire import VARIABLE, WireName, wire_asked
 from worker.world.gloo_wire import GlooWire
 from worker.world.nccl_groups import (
     GROUP_BYTES,
@@ -41,11 +42,6 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 Waiting = Callable[[], AbstractContextManager[None]]
-Name = Literal["gloo", "staged", "nccl"]
-Asked = Literal["auto", "staged", "nccl"]
-ASKED: tuple[Asked, ...] = get_args(Asked)
-VARIABLE = "HEDDLE_WIRE"  # by which the administrator of a cluster asks for one
-AUTO_ON_A_GPU: Name = "staged"  # NCCL has never run here; see docs/decisions/0031
 LEAST: Version = (2, 14, 0)  # the first NCCL whose communicators form without blocking
 REVOKES: Version = (2, 28, 7)  # the first with a revoke, by which the new class ends its waits
 SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
@@ -80,7 +76,7 @@ class Payload(NamedTuple):
         group_bytes: of the device, that each group holds by itself.
     """
 
-    name: Name
+    name: WireName
     about: str
     form_wire: FormWire
     group_bytes: int = 0
@@ -93,7 +89,7 @@ def own_nccl() -> Nccl:
 
 def wire_of(
     device: str, environment: Mapping[str, str], nccl: Nccl, shares_gpu: bool = False
-) -> Name:
+) -> WireName:
     """The wire of a rank.
 
     Args:
@@ -105,18 +101,9 @@ def wire_of(
     Raises:
         DeviceUnusable: what was asked for cannot be had.
     """
-    asked = environment.get(VARIABLE, "auto").lower()
-    if asked not in ASKED:
-        raise DeviceUnusable(
-            f"{{field}} is {asked!r}, and {', '.join(ASKED)} are known; choose one of them",
-            field=VARIABLE,
-            code="Unknown",
-        )
-    if device == "cpu":
-        return "gloo"
-    name = AUTO_ON_A_GPU if asked == "auto" else asked
+    name = wire_asked(device, environment.get(VARIABLE, ""))
     if name != "nccl":
-        return "staged"
+        return name
     if nccl.version is None:
         raise DeviceUnusable(
             "{field} asks for nccl, and this torch was built without NCCL; choose another image "
@@ -142,7 +129,7 @@ def wire_of(
     return "nccl"
 
 
-def about(name: Name, environment: Mapping[str, str], nccl: Nccl) -> str:
+def about(name: WireName, environment: Mapping[str, str], nccl: Nccl) -> str:
     """One line on a wire: class and version of NCCL, and the settings that it reads."""
     if name != "nccl" or nccl.version is None:
         return name
@@ -159,7 +146,7 @@ def payload_of(device: Device) -> Payload:
     """
     kind = device.torch_device.type
     nccl = own_nccl() if kind == "cuda" else Nccl(None, False)
-    name = "staged" if kind not in ("cpu", "cuda") else wire_of(kind, os.environ, nccl)
+    name: WireName = "staged" if kind not in ("cpu", "cuda") else wire_of(kind, os.environ, nccl)
     form_wire: FormWire = GlooWire.form
     if name == "nccl":
         form_group = form_new if nccl.uses_new else form_old

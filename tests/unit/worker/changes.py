@@ -19,12 +19,12 @@ MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=4, ffn=3
 SPEC = TrainingSpec(model="small", data="text", global_batch=4, sequence_length=8, steps=10)
 
 
-def plan(*pipelines: str, node: str = "a", first_gpu: int = 0) -> Plan:
+def plan(*pipelines: str, node: str = "a", first_gpu: int = 0, gpu_type: str = "demo-fast") -> Plan:
     """One template a pipeline: `2x1+1x1` is a stage of TP 2 with a block, then one of TP 1."""
     templates, placement, gpu = [], [], first_gpu
     for index, text in enumerate(pipelines):
         rows = [tuple(map(int, part.split("x"))) for part in text.split("+")]
-        stages = tuple(Stage(gpu_type="demo-fast", tp=tp, layers=layers) for tp, layers in rows)
+        stages = tuple(Stage(gpu_type=gpu_type, tp=tp, layers=layers) for tp, layers in rows)
         templates.append(FilledTemplate(stages, 1, (1,)))
         for number, (tp, _) in enumerate(rows):
             placement.append(PlacedStage(index, 0, number, node, tuple(range(gpu, gpu + tp))))

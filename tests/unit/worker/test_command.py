@@ -107,3 +107,10 @@ def test_help_imports_neither_torch_nor_aiohttp():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
+
+
+def test_a_wire_that_nobody_knows_is_refused_before_anything_starts(file, taken, monkeypatch):
+    monkeypatch.setenv("HEDDLE_WIRE", "mpi")
+    arguments = [*map(str, (*AGENT, "--token-file", file(b"secret"), "--port", taken))]
+    error = CliRunner().invoke(worker, arguments).exception
+    assert (error.code, error.field) == ("Unknown", "HEDDLE_WIRE")

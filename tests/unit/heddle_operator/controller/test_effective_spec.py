@@ -189,3 +189,28 @@ def test_a_job_that_trains_goes_on_without_its_objective_when_the_prices_are_gon
     effective = held(body)
     assert effective.job.spec.planner.objective == "Throughput"
     assert effective.job.spec.elastic.mode == "Recommend"
+
+
+@pytest.mark.parametrize("where", ["base", "template"])
+def test_a_wire_of_the_chart_is_the_one_that_plans_are_priced_by(where):
+    env = [{"name": "HEDDLE_WIRE", "value": "nccl"}]
+    chart = {"spec": {"containers": [{"name": "worker", "env": env}]}}
+    body = a_body(worker={"device": "CUDA"})
+    assert accepted(body, None, DEFAULTS, {}).workload.wire == "staged"
+    defaults = dataclasses.replace(DEFAULTS, **{where: chart})
+    job = accepted(body, None, defaults, {})
+    assert job.workload.wire == "nccl"
+    kept = spec_while_refused(a_body(worker={"device": "GPU"}), None, defaults, {}, job, "no")
+    assert kept.job.workload.wire == "nccl"
+
+
+def test_a_job_may_take_another_wire_than_the_chart_and_the_administrator_has_the_last_word():
+    def asking(wire):
+        env = [{"name": "HEDDLE_WIRE", "value": wire}]
+        return {"spec": {"containers": [{"name": "worker", "env": env}]}}
+
+    body = a_body(worker={"device": "CUDA", "template": asking("staged")})
+    below = dataclasses.replace(DEFAULTS, base=asking("nccl"))
+    assert accepted(body, None, below, {}).workload.wire == "staged"
+    above = dataclasses.replace(below, template=asking("nccl"))
+    assert accepted(body, None, above, {}).workload.wire == "nccl"

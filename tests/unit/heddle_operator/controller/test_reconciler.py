@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
+
+import pytest
 
 from heddle_operator.apis.errors import ClusterUnavailable
 from heddle_operator.controller.arbiter import PriorityArbiter
@@ -39,6 +42,9 @@ class Effects:
     @property
     def repriced_s(self):
         return None
+
+    def follow_wire(self, wire, now):
+        return False
 
     @property
     def in_flight(self):
@@ -192,3 +198,45 @@ def test_no_action_gets_lost_or_moves():
     actions = [RecordEvent("k", "R", "m"), A, B, CloseEpoch(epoch=1, outcome="live"), OLD]
     assert [action for batch in batches(actions) for action in batch] == actions
     assert batches([]) == ()
+
+
+class Reported(Effects):
+    """Agents whose ranks use a wire, and a planner that prices by one."""
+
+    def __init__(self, cluster, wire):
+        super().__init__(cluster)
+        self.said, self.priced = wire, ["nccl"]
+
+    @property
+    def views(self):
+        told = {"wire": self.said}
+        return {
+            pod: replace(view, report=view.report and view.report.model_copy(update=told))
+            for pod, view in super().views.items()
+        }
+
+    def follow_wire(self, wire, now):
+        if wire == self.priced[-1]:
+            return False
+        self.priced.append(wire)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("said", "priced"), [("staged", "staged"), ("nccl", "nccl"), ("gloo", "nccl"), (None, "nccl")]
+)
+def test_plans_are_priced_by_the_wire_that_pods_report(said, priced):
+    """Of a job with `device: Auto` nobody knows it before."""
+    job = a_job()
+    cluster = a_cluster(job, "a", "b")
+    cluster.now = time.monotonic()
+    effects = Reported(cluster, said)
+    loop = Reconciler(job, cluster, effects, effects, Clock(cluster), Settings())
+
+    async def until_trained():
+        while (await loop.reconcile()).phase != "Running":
+            cluster.tick()
+
+    asyncio.run(asyncio.wait_for(until_trained(), 20))
+    assert loop.job.workload.wire == priced
+    assert effects.priced == ["nccl", *([priced] if priced != "nccl" else [])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from aiohttp import ClientSession, web
@@ -143,3 +144,10 @@ def test_each_rank_tells_its_own_computing_time_once_enough_steps_of_its_epoch_a
     before, after = asyncio.run(main())
     assert [rank.compute_s for rank in before] == [None, None]
     assert [rank.compute_s for rank in after] == [0.1, 0.2]
+
+
+def test_a_pod_reports_the_wire_of_its_ranks():
+    async def main():
+        return Agent(replace(SETTINGS, wire="staged")).report().wire, Agent(SETTINGS).report().wire
+
+    assert asyncio.run(main()) == ("staged", "gloo")

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migration.errors import LayoutMismatch, StateLost
+from migration.links import usual_links
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
 from tests.builders import seat_pieces
 from tests.unit.worker.changes import MODEL, change, plan
 from worker.contract import Resume
-from worker.rank.move import plan_move
+from worker.rank.move import links_of, plan_move
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 pipelines = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2)
@@ -88,3 +89,32 @@ def test_senders_receivers_and_sizes_agree_without_a_word(before, after, first_g
     for move, seat in zip(moves, RankMap.of(new).seats, strict=False):
         assert move.seat == seat
         assert move.pieces_after() == seat_pieces(MODEL, seat, move.cuts)
+
+
+def over(directive, wire):
+    """Moves of all ranks over a wire, and the hosts between which they travel."""
+    moves = [plan_move(MODEL, directive, m.pod, m.slot, wire) for m in directive.members]
+    assert len({move.transfer.digest for move in moves}) == 1
+    return moves[0].transfer
+
+
+def test_a_move_is_planned_by_the_links_of_the_wire_that_carries_it():
+    """Else senders are chosen by rates that the planner does not price."""
+    directive = change(plan("1x2", gpu_type="h100"), plan("1x1+1x1", gpu_type="h100"))
+    transfers = {wire: over(directive, wire) for wire in ("gloo", "staged", "nccl")}
+    assert transfers["gloo"].links == usual_links(1)
+    for wire in ("staged", "nccl"):
+        assert transfers[wire].links == links_of(MODEL, directive, wire, ["a", "a"])
+    staged, direct = transfers["staged"].makespan_s(), transfers["nccl"].makespan_s()
+    assert staged > 10 * direct, "two copies and gloo, or NVLink"
+
+
+def test_two_pods_on_one_node_are_two_hosts_over_nccl_and_one_over_the_host():
+    old, new = plan("1x2", gpu_type="h100"), plan("1x1+1x1", gpu_type="h100")
+    found = change(old, new)
+    first, second = found.members
+    pods = (first, second.model_copy(update={"pod": "tiny-a-1"}))
+    directive = found.model_copy(update={"members": pods})
+    assert over(directive, "nccl").nodes == (0, 1)
+    assert over(directive, "staged").nodes == (0, 0)
+    assert over(directive, "nccl").makespan_s() > over(found, "nccl").makespan_s()

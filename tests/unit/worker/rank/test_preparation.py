@@ -23,6 +23,7 @@ from worker.control.connections import connections
 from worker.control.store_client import StoreClient
 from worker.device.device import CPU
 from worker.model.initial_weights import initial_rows
+from worker.rank.move import links_of
 from worker.rank.preparation import Preparation
 from worker.state.held_state import HeldState, find_tensor
 from worker.state.still import StillState
@@ -151,6 +152,14 @@ def test_once_all_have_met_there_is_all_that_a_switch_needs():
     ]
     assert (found.epoch, found.error) == (2, None)
     store.close()
+
+
+def test_a_move_is_planned_for_the_wire_of_the_rank():
+    services = InMemory()
+    services.payload = services.payload._replace(name="staged")
+    move = ended(prepare(services)).result.move
+    assert move.transfer.links == links_of(MODEL, DIRECTIVE, "staged", ["a", "a"])
+    assert move.transfer.links != ended(prepare(InMemory())).result.move.transfer.links
 
 
 def test_the_engine_is_built_on_the_home_of_the_seat():
