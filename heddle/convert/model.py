@@ -1,8 +1,8 @@
 """The model that Megatron's arguments describe, as the config.json of a Hugging Face family.
 
 Two kinds of layers cover them: RMS norm, SwiGLU and rotary positions are LLaMA's (with biases of
-q, k and v Qwen2's, with norms of q and k Qwen3's); LayerNorm, GELU, biases and learned positions
-are GPT-2's.
+q, k and v Qwen2's, with norms of q and k Qwen3's, with experts see `heddle.convert.experts`);
+LayerNorm, GELU, biases and learned positions are GPT-2's.
 Invariant: what none of them is, is refused by name.
 Source: megatron/arguments.py for the values that are not said.
 """
@@ -11,10 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from heddle.convert.experts import with_experts
 from heddle.convert.words import Words
 from heddle_operator.apis.errors import InvalidArguments
 
 GPT2_VOCABULARY = 50257
+_OF_OTHERS = (
+    "--num-query-groups",
+    "--num-key-value-heads",
+    "--qk-layernorm",
+    "--kv-channels",
+    "--num-experts",
+    "--multi-latent-attention",
+)
 _TOKENIZER = "--vocab-size is not said and follows from a tokenizer; say --vocab-size N"
 
 
@@ -47,7 +56,7 @@ def config_of(words: Words) -> dict[str, Any]:
         "no biases": not has_bias,
     }
     if all(said.values()):
-        return _llama(words)
+        return with_experts(words, _llama(words))
     if not any(said.values()):
         return _gpt2(words)
     yes = ", ".join(name for name, is_so in said.items() if is_so)
@@ -115,7 +124,7 @@ def _llama(words: Words) -> dict[str, Any]:
 
 def _gpt2(words: Words) -> dict[str, Any]:
     hidden = _size(words, "--hidden-size")
-    for name in ("--num-query-groups", "--num-key-value-heads", "--qk-layernorm", "--kv-channels"):
+    for name in _OF_OTHERS:
         if words.has(name):
             raise InvalidArguments(
                 f"{name} does not go with GPT-2's layers; leave it out",

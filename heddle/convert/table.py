@@ -14,6 +14,7 @@ CHOSEN = "Heddle chooses it for the GPUs that are there, anew at each change"
 DECAY = "`training.schedule.decaySteps`, the warm-up taken off"
 MASK = "`data.documentMask`, if all three are given"
 TOKENISED = "documents are tokenised before, by `heddle data prepare`"
+NOT_YET = "refused: of DeepSeek's models"
 MEASURED = "measurements are always in the output folder"
 FATES = {
     "job": "in the job",
@@ -106,6 +107,20 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("model", "`resid_pdrop` and `embd_pdrop`", "hidden-dropout"),
     **_rows("model", "`attn_pdrop`", "attention-dropout"),
     **_rows("model", "`vocab_size`", "vocab-size"),
+    **_rows("model", "`num_local_experts`", "num-experts"),
+    **_rows("model", "`num_experts_per_tok`", "moe-router-topk"),
+    **_rows("model", "width of an expert", "moe-ffn-hidden-size"),
+    **_rows("model", "`mlp_only_layers`", "moe-layer-freq"),
+    **_rows("model", "`norm_topk_prob: false`", "moe-router-pre-softmax", 0),
+    **_rows("model", "`router_aux_loss_coef`, by blocks over k", "moe-aux-loss-coeff"),
+    **_rows("model", "`seq_aux_loss`, which Heddle has", "moe-router-load-balancing-type"),
+    **_rows("model", "softmax, which these families have", "moe-router-score-function"),
+    **_rows("model", "refused unless 0", "moe-z-loss-coeff moe-input-jitter-eps"),
+    **_rows("model", "refused unless 1", "moe-router-topk-scaling-factor"),
+    **_rows("model", "refused: Heddle drops no token", "moe-expert-capacity-factor"),
+    **_rows("model", NOT_YET, "moe-router-num-groups moe-router-group-topk"),
+    **_rows("model", NOT_YET, "moe-shared-expert-intermediate-size"),
+    **_rows("model", NOT_YET, "moe-router-enable-expert-bias multi-latent-attention", 0),
     **_rows("job", "`training.sequenceLength`", "seq-length"),
     **_rows("job", "`training.globalBatch`", "global-batch-size"),
     **_rows("job", "`steps`", "train-iters"),
@@ -141,6 +156,8 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("chosen", CHOSEN, "micro-batch-size tensor-model-parallel-size"),
     **_rows("chosen", CHOSEN, "pipeline-model-parallel-size"),
     **_rows("chosen", CHOSEN, "num-layers-per-virtual-pipeline-stage expert-model-parallel-size"),
+    **_rows("chosen", CHOSEN, "expert-tensor-parallel-size"),
+    **_rows("chosen", CHOSEN, "moe-extended-tp moe-layer-recompute", 0),
     **_rows("chosen", CHOSEN, "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers"),
     **_rows("chosen", CHOSEN, "zero-stage context-parallel-size ds-sequence-parallel-size"),
     **_rows("chosen", CHOSEN, "sequence-parallel use-distributed-optimizer", 0),
@@ -166,6 +183,14 @@ ARGUMENTS: dict[str, Argument] = {
     **_rows("none", MEASURED, "log-timers-to-tensorboard log-throughput", 0),
     **_rows("none", "one thread reads ahead", "num-workers"),
     **_rows("none", "the transport is Heddle's", "distributed-backend distributed-timeout-minutes"),
+    **_rows("none", "Heddle drops no token", "moe-token-drop-policy"),
+    **_rows("none", "Heddle drops no token", "moe-pad-expert-input-to-capacity", 0),
+    **_rows("none", "the router computes in fp32", "moe-router-dtype"),
+    **_rows("none", "rows go by all-to-all", "moe-token-dispatcher-type"),
+    **_rows("none", "the kernels are torch's", "moe-grouped-gemm moe-permute-fusion", 0),
+    **_rows("none", "the kernels are torch's", "moe-shared-expert-overlap", 0),
+    **_rows("none", "the kernels are torch's", "moe-router-fusion moe-use-legacy-grouped-gemm", 0),
+    **_rows("none", MEASURED, "moe-per-layer-logging", 0),
     **_rows("none", "gradients are summed by piece", "DDP-impl"),
     **_rows("none", "the kernels are torch's", "use-flash-attn use-flash-attn-v2", 0),
     **_rows("none", "the kernels are torch's", "no-query-key-layer-scaling", 0),
