@@ -89,6 +89,7 @@ ErrorKind = Literal[
     # loss or gradient norm is not finite, and the job asks to stop then; of a rank that is `saving`
     # or `done`: the final weights are those before that step
     "numeric",
+    "fabric",  # the first operations of a new plan's wires did not end: its network does not carry
     "output",  # the final weights cannot be written yet; the state is kept and it tries again
     "checkpoint",  # the checkpoint of the start is damaged or of another job: take another one
     "store",  # the store of checkpoints cannot be read now: try again

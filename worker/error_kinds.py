@@ -15,6 +15,7 @@ from worker.errors import (
     CheckpointUnusable,
     DeviceSilent,
     DeviceUnusable,
+    FabricHangs,
     NonFinite,
     NoPortToStore,
     NoRoom,
@@ -113,6 +114,8 @@ def _our_own(error: HeddleError) -> ErrorKind:
         return "numeric"
     if isinstance(error, NoRoom | DeviceUnusable | DeviceSilent):
         return "device"
+    if isinstance(error, FabricHangs):
+        return "fabric"
     if isinstance(error, CheckpointUnusable):
         return "checkpoint"
     if isinstance(error, StoreFailed):

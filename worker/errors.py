@@ -31,6 +31,10 @@ class DeviceSilent(WorkerError):
         super().__init__(f"the device has not answered for {waited_s:g} s since its world broke")
 
 
+class FabricHangs(WorkerError):
+    """The first operations between some ranks did not end: their network does not carry them."""
+
+
 class EngineFailed(WorkerError):
     """A training step did not finish; the message says what broke."""
 

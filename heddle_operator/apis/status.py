@@ -243,7 +243,7 @@ class JobStatus(Section):
         default=None,
         description=(
             "Conditions of the job: Ready, Accepted, Planned, Running, Reconfiguring, Degraded, "
-            "NodesLeftOut, DrainBlocked, CheckpointStale, Diverged, Complete, Failed."
+            "NodesLeftOut, DeviceReady, DrainBlocked, CheckpointStale, Diverged, Complete, Failed."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

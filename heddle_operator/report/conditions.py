@@ -16,7 +16,7 @@ from heddle_operator.apis.wording import joined, shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.drain import Drain
-from heddle_operator.rules.failures import LeftOut, nodes_left_out
+from heddle_operator.rules.failures import LeftOut, fabric_failure, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reasons import DecisionReason
@@ -36,6 +36,7 @@ ConditionType = Literal[
     "Reconfiguring",
     "Degraded",
     "NodesLeftOut",
+    "DeviceReady",
     "DrainBlocked",
     "CheckpointStale",
     "Diverged",
@@ -70,6 +71,10 @@ ConditionReason = (
         "NodeSlow",
         "NotFinite",
         "Finite",
+        "FabricHangs",
+        "NeverRunOnGPU",
+        "OnProcessor",
+        "NotReported",
     ]
     | DecisionReason
 )
@@ -150,6 +155,7 @@ def conditions_of(
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
         _left_out(() if ended else nodes_left_out(view), observed, ended),
+        _device_ready(observed, ended),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
@@ -236,6 +242,20 @@ def _left_out(nodes: tuple[LeftOut, ...], observed: Observed, ended: bool) -> Co
     more = len(named) - NODES_NAMED
     words = ". ".join(named[:NODES_NAMED]) + (f". And {more} more" if more > 0 else "")
     return Condition("NodesLeftOut", True, "PodsCannotStart" if nodes else "GPUsDivided", words)
+
+
+def _device_ready(observed: Observed, ended: bool) -> Condition:
+    """Whether ranks train on the devices of their pods, over the wire that these report."""
+    hung = None if ended else fabric_failure(observed.epochs)
+    if hung is not None:
+        return Condition("DeviceReady", False, "FabricHangs", hung.sentence)
+    wires = sorted({r.wire for r in observed.reports.values() if r.wire is not None} - {"gloo"})
+    if wires:
+        words = f"ranks use GPUs over {joined(wires)}; Heddle has never run on a GPU before"
+        return Condition("DeviceReady", _trains(observed), "NeverRunOnGPU", words)
+    if any(report.wire == "gloo" for report in observed.reports.values()):
+        return Condition("DeviceReady", True, "OnProcessor", "ranks use the processors of pods")
+    return Condition("DeviceReady", False, "NotReported", "")
 
 
 def _until(out: LeftOut, observed: Observed) -> str:

@@ -40,6 +40,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     found = [_closing(action) for action in closing if action.outcome in _REASONS]
     for action in closing:
         found += _left_out(action)
+        found += _of_fabric(action)
     pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
     trouble = next(iter(troubles(pending, observed)), None) if pending else None
     if pending and trouble:
@@ -112,6 +113,15 @@ def _left_out(action: CloseEpoch) -> list[RecordEvent]:
         )
         for failure in action.start_failures
     ]
+
+
+def _of_fabric(action: CloseEpoch) -> list[RecordEvent]:
+    """One event for a change that failed on the network between GPUs."""
+    hung = next((failure for failure in action.failures if failure.kind == "fabric"), None)
+    if hung is None:
+        return []
+    node, _ = hung.gpus[0]
+    return [RecordEvent(f"fabric-{action.epoch}", "FabricHangs", hung.sentence, _node(node))]
 
 
 def _what_follows(failure: StartFailure) -> str:

@@ -12,7 +12,7 @@ Source: Kubernetes' back-off of containers that crash (pauses that double).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heddle_operator.state.epoch_record import EpochRecord, Failure, StartFailure
@@ -31,7 +31,7 @@ NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so lo
 # API server still shows the GPUs from before, and their plugin has yet to register.
 REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
-_OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "other", "numeric", "checkpoint")
+_OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "fabric", "other", "numeric", "checkpoint")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
@@ -78,11 +78,31 @@ def causes_of(situation: Situation) -> tuple[Failure, ...]:
 
 def failures_of(record: EpochRecord, observed: Observed) -> tuple[Failure, ...]:
     """Errors with which an epoch's plan failed before its vote; a lost peer is not the plan's."""
-    return _merged(
+    told: list[tuple[tuple[str, int], RankReport | RankExit, int]] = [
         ((member.node, member.gpu), rank, record.epoch)
         for member, rank in members_with_ranks(observed, record)
         if rank.failed_epoch == record.epoch and _is(rank, _OF_A_PLAN)
-    )
+    ]
+    known = record.seal.known_exits if record.seal else ()
+    told += [  # of a rank that had nothing before: it ends, and its network is no fault of its own
+        ((seen.member.node, seen.member.gpu), gone, record.epoch)
+        for seen in observed.members(record)
+        for gone in (seen.report.exits if seen.report is not None else ())
+        if gone.slot == seen.member.slot and gone.error_kind == "fabric"
+        if (seen.member.pod, gone.pid) not in known
+    ]
+    return _merged(told)
+
+
+def fabric_failure(epochs: Sequence[EpochRecord]) -> Failure | None:
+    """The newest change that failed on the network between GPUs, if none has succeeded since."""
+    for record in reversed(epochs):
+        if record.outcome not in ("open", "aborted"):
+            return None
+        found = next((each for each in record.failures if each.kind == "fabric"), None)
+        if found is not None:
+            return found
+    return None
 
 
 def failed_attempt(epochs: Iterable[EpochRecord], plan: Plan, now: float) -> EpochRecord | None:

@@ -217,6 +217,7 @@ EventReason = Literal[
     "DeterministicError",
     "Diverged",
     "DrainBlocked",
+    "FabricHangs",
     "Failed",
     "GPUFailed",
     "GPUsNotSeen",

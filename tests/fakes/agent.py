@@ -10,6 +10,7 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.agent.compute_times import ComputeTimes
 from worker.contract import Directive, FoundCheckpoints, RankExit, RankReport, Report, SaveRecord
+from worker.gpu_wire import WireName
 
 MICRO_BATCH_S = 0.01  # that a rank computes on one micro-batch, whatever its stage
 
@@ -36,6 +37,7 @@ class FakeAgent:
     saves: tuple[SaveRecord, ...] = ()
     is_told_to_suspend: bool = False
     is_told_to_save: bool = False
+    wire: WireName | None = None
     shares: tuple[str, tuple[int, ...]] = ("", ())  # a plan, and its ranks' micro-batches
 
     def report(
@@ -62,6 +64,7 @@ class FakeAgent:
             ),
             exits=tuple(self.exits),
             looks=True,
+            wire=self.wire,
             checkpoints=seen and seen.model_copy(update={"age_s": now - self.looked_s}),
             saves=self.saves,
         )

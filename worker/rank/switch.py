@@ -126,8 +126,9 @@ class Switch:
         successor, move = self.prepared.successor, self.prepared.move
         if successor is not None and successor.world.connects_late:
             self.services.on_phase("try")
-            rounds = link_rounds(RankMap.of(move.plan), successor.world.rank)
-            successor.world.try_links(rounds)
+            ranks = RankMap.of(move.plan)
+            nodes = [seat.node for seat in ranks.seats]
+            successor.world.try_links(link_rounds(ranks, successor.world.rank), nodes)
         self.lap("drain")
 
     def _transfer(self, held: HeldState) -> None:

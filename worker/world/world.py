@@ -24,9 +24,11 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from planner.wording import counted
 from worker.control.activity import Activity
 from worker.device.broken import Broken
 from worker.device.device import CPU, Device
+from worker.errors import FabricHangs
 from worker.world.gloo_wire import GlooWire
 from worker.world.group import Group, Ranks
 from worker.world.sentinel import Sentinel
@@ -55,6 +57,17 @@ def rank_sets(model: ModelShape, plan: Plan) -> tuple[Ranks, ...]:
     return (*sorted(ranks for ranks in found if 1 < len(ranks) < plan.gpus), everyone)
 
 
+def _hangs(rank: int, tried: Ranks, nodes: Sequence[str]) -> str:
+    """One sentence on first operations that do not end."""
+    peers = sorted(set(tried) - {rank})
+    named = [f"rank {peer} on {nodes[peer]}" for peer in peers[:NAMED]]
+    more = f" and {counted(len(peers) - NAMED, 'more rank')}" if len(peers) > NAMED else ""
+    return (
+        f"the first operation of rank {rank} on {nodes[rank]} with {', '.join(named)}{more} has "
+        f"not ended in {TRY_S:g} s; look at the network between their nodes"
+    )
+
+
 def join_world_of_one() -> None:
     """Make torch's default group a group of this process alone, once in its life."""
     if not dist.is_initialized():
@@ -62,6 +75,7 @@ def join_world_of_one() -> None:
 
 
 Round = tuple[Sequence[int], Sequence[int]]
+NAMED = 3  # peers that a sentence names
 TRY_S = 60.0  # for the first operations of a world; NCCL connects to a peer in 0.1 s
 ABORT_S = 5.0  # for the wires of a broken world to end; one that does not is left behind
 
@@ -155,32 +169,50 @@ class World:
         """Whether its wires connect at their first operation, and free memory of the device."""
         return self._sentinel is not None
 
-    def try_links(self, rounds: Sequence[Round]) -> None:
+    def try_links(self, rounds: Sequence[Round], nodes: Sequence[str]) -> None:
         """Make the first operations of wires that connect late, in one order on all ranks.
 
         A communicator connects at its first operation, and two ranks at their first message.
-        Called by all ranks at one boundary, in the thread that trains.
+        Called by all ranks at one boundary, in the thread that trains.  Each is awaited by the host
+        before the next one, so that one that hangs is known.
 
         Args:
             rounds: (ranks to send to, ranks to receive from) of this rank, round by round.
+            nodes: name of the node of each rank.
 
         Raises:
-            ConnectionError: a peer is gone, or an operation has not ended in `TRY_S`.
+            FabricHangs: an operation of this rank has not ended in `TRY_S`.
+            ConnectionError: a peer is gone.
         """
-        said = f"the first operations of rank {self.rank} have not ended in {TRY_S:g} s"
-        late = threading.Timer(TRY_S, self.break_, [f"{said}; look at the network of its node"])
+        tried: Ranks = ()  # peers of the operation under way
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            self.break_(_hangs(self.rank, tried, nodes))
+
+        late = threading.Timer(TRY_S, end)
         late.daemon = True
         late.start()
         try:
             one = self.device.put(torch.ones(1))
-            for group in self.groups.values():
+            for ranks, group in self.groups.items():
+                tried = ranks
                 group.all_reduce_(one, "min")
+                self.host(one)
             for targets, sources in rounds:
+                tried = (*targets, *sources)
                 sends = [(rank, one) for rank in targets]
                 came = [(rank, torch.empty_like(one)) for rank in sources]
                 self.everyone.exchange(sends, came)
+                for _, tensor in came:
+                    self.host(tensor)
             self.host(one)
             self.wire_bytes = sum(group.held_bytes() for group in self.groups.values())
+        except (ConnectionError, RuntimeError):
+            if not is_late.is_set():
+                raise
+            raise FabricHangs(_hangs(self.rank, tried, nodes)) from None
         finally:
             late.cancel()
 

@@ -11,6 +11,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.report.conditions import HolderCount, conditions_of, live_record, with_times
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
@@ -240,3 +241,34 @@ def test_a_job_that_trains_on_beside_a_refused_spec_is_not_ready():
     view = view_of(operator.job, operator.cluster.snapshot(), operator.cluster.now)
     ready = conditions_of(view, decide(view), None, IDLE, refusal="spec.steps: no")[0]
     assert (ready.kind, ready.holds, ready.reason) == ("Ready", False, "InvalidSpec")
+
+
+@pytest.mark.parametrize(
+    ("wire", "holds", "reason"),
+    [
+        ("gloo", True, "OnProcessor"),
+        ("staged", True, "NeverRunOnGPU"),
+        ("nccl", True, "NeverRunOnGPU"),
+        (None, False, "NotReported"),
+    ],
+)
+def test_whether_the_device_is_ready_follows_the_wire_that_pods_report(wire, holds, reason):
+    operator = running("a", "b")
+    for agent in operator.cluster.agents.values():
+        agent.wire = wire
+    found = conditions(operator)["DeviceReady"]
+    assert found[:2] == (holds, reason)
+    assert ("never run on a GPU" in found[2]) is (reason == "NeverRunOnGPU")
+
+
+def test_a_fabric_that_hangs_is_named_with_its_nodes_while_the_old_plan_trains():
+    operator = running("a")
+    said = "the first operation of rank 0 on a with rank 1 on b has not ended in 60 s"
+    epochs = operator.cluster.snapshot().epochs
+    failure = Failure("fabric", said, 2, 0, (("b", 0),))
+    failed = dataclasses.replace(epochs[-1], epoch=2, outcome="aborted", failures=(failure,))
+    found = conditions(operator, epochs=(*epochs, failed))
+    assert found["DeviceReady"] == (False, "FabricHangs", said)
+    assert found["Running"][0]
+    lived = dataclasses.replace(epochs[-1], epoch=3)
+    assert conditions(operator, epochs=(*epochs, failed, lived))["DeviceReady"][1] == "NotReported"

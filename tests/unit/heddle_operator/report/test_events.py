@@ -12,7 +12,7 @@ from heddle_operator.report.events import events_of
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import CloseEpoch, RelatedObject
 from heddle_operator.state.decision import Decision
-from heddle_operator.state.epoch_record import StartFailure
+from heddle_operator.state.epoch_record import Failure, StartFailure
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
@@ -191,3 +191,12 @@ def test_a_node_whose_gpus_are_not_whole_is_told_of_once(most, is_told):
     unusable = (("c", "shares its GPUs"), ("d", "is cordoned"))
     said = [("NodeLeftOut", "node c is left out: it shares its GPUs")] if is_told else []
     assert told(operator, unusable=unusable, divided=frozenset("c")) == said
+
+
+def test_a_fabric_that_hangs_is_told_beside_the_change_that_it_ended():
+    failure = Failure("fabric", "rank 0 on a with rank 1 on b", 3, 0, (("b", 0),))
+    closing = CloseEpoch(epoch=3, outcome="aborted", message="because", failures=(failure,))
+    decision = Decision(actions=(closing,), phase="Running", message="")
+    _, event = events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())
+    assert (event.reason, event.related) == ("FabricHangs", RelatedObject("Node", "b"))
+    assert event.message == failure.sentence

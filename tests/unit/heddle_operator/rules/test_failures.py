@@ -11,15 +11,17 @@ from heddle_operator.rules.failures import (
     PLAN_PAUSE_S,
     causes_of,
     comes_again,
+    fabric_failure,
     failed_attempt,
     failed_gpus,
+    failures_of,
     is_remembered,
 )
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
-from worker.contract import RankReport
+from worker.contract import RankExit, RankReport
 
 BROKEN = Failure("device", "out of memory", 1, 7, (("b", 0),))
 WRONG = Failure("other", "ValueError: token 300 is beyond the vocabulary", 1, 7, (("b", 0),))
@@ -178,3 +180,37 @@ def test_a_record_with_errors_is_kept_while_they_count():
     assert not is_remembered(replace(record, failures=()), record.closed_s)
     assert failed_attempt([record], record.plan, record.closed_s) == record
     assert failed_attempt([record], record.plan, record.closed_s + PLAN_PAUSE_S) is None
+
+
+HANGS = "the first operation of rank 0 on a with rank 1 on b has not ended in 60 s"
+
+
+def test_a_network_that_hangs_lets_its_plan_rest_until_another_one_lives():
+    operator, cluster = running("a")
+    failing(cluster, "b", "fabric", HANGS)
+    cluster.add_node("b")
+    operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
+    found = fabric_failure(cluster.records.all)
+    assert (found.kind, found.sentence, found.gpus) == ("fabric", HANGS, (("b", 0),))
+    assert failed_attempt(cluster.records.all, cluster.records.all[-1].plan, cluster.now)
+    assert failed_gpus(view_of(operator.job, cluster.snapshot(), cluster.now)) == {}
+    cluster.failing.clear()
+    cluster.add_node("c")
+    operator.settle()
+    assert outcomes(cluster)[-1][2] == "live"
+    assert fabric_failure(cluster.records.all) is None
+
+
+def test_a_rank_that_joined_and_ended_has_said_what_hangs():
+    """It held nothing, so it ends; its agent keeps its words."""
+    operator, cluster = running("a")
+    cluster.add_node("b")
+    operator.run(lambda _: bool(cluster.records.all[-1].seal) and len(cluster.records.all) == 2)
+    record, agent = cluster.records.all[-1], cluster.agents["tiny-b-0"]
+    assert failures_of(record, cluster.snapshot()) == ()
+    gone = RankExit(slot=0, pid=99, code=0, at_s=0.0, error=HANGS, error_kind="fabric")
+    agent.exits.append(gone)
+    (found,) = failures_of(record, cluster.snapshot())
+    assert (found.kind, found.sentence, found.gpus) == ("fabric", HANGS, (("b", 0),))
+    earlier = replace(record, seal=replace(record.seal, known_exits=(("tiny-b-0", 99),)))
+    assert failures_of(earlier, cluster.snapshot()) == ()

@@ -62,7 +62,7 @@ def tries(rank, store):
     world = _world(store, 1, rank, 3, sets, form_gloo)
     found = {"late": world.connects_late, "held": []}
     found["held"].append(world.wire_bytes)
-    world.try_links(link_rounds(ranks, rank))
+    world.try_links(link_rounds(ranks, rank), "abc")
     found["held"].append(world.wire_bytes)
     total = torch.tensor([float(rank)])
     world.everyone.all_reduce_(total)
@@ -73,7 +73,7 @@ def tries(rank, store):
         return found
     start_s = time.monotonic()
     try:
-        world.try_links(link_rounds(ranks, rank))
+        world.try_links(link_rounds(ranks, rank), "abc")
         found["ended"] = False
     except (ConnectionError, RuntimeError):
         found["ended"] = world.broken.is_set or time.monotonic() - start_s < LIMIT_S
@@ -85,6 +85,8 @@ def tries(rank, store):
 def hangs(rank, store):
     """A first operation that a peer never joins ends by its deadline, with a sentence."""
     from tests.fakes.gloo_group import form_gloo
+    from worker.error_kinds import describe_error
+    from worker.errors import FabricHangs
     from worker.world import world as module
 
     module.TRY_S = 0.5
@@ -95,9 +97,9 @@ def hangs(rank, store):
         return None
     said = None
     try:
-        world.try_links(())
-    except (ConnectionError, RuntimeError):
-        said = world.broken._why
+        world.try_links((), ("here", "there"))
+    except FabricHangs as error:
+        said = [describe_error(error)[0], str(error)]
     store.set("ended", "yes")
     return said
 
