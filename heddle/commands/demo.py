@@ -122,7 +122,7 @@ def _options(
 ) -> DemoOptions:
     from heddle.demo.job import STEPS
     from heddle.demo.run import DemoOptions
-    from heddle.demo.scenario import COOLDOWN_S, NODES, SCRIPT
+    from heddle.demo.scenario import COOLDOWNS_S, NODES, SCRIPT
     from heddle.train.run import check_nodes
     from heddle.train.script import check_script, load_nodes, load_script
     from planner.profiles.profile import load_profile
@@ -140,7 +140,7 @@ def _options(
         steps=wanted,
         seed=seed,
         is_patient=script is None,
-        cooldown_s=COOLDOWN_S if events is SCRIPT else 0.0,
+        cooldown_s=COOLDOWNS_S.get(model, 0.0) if events is SCRIPT else 0.0,
         model=model,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from heddle.train.script import Event
 from planner.cluster.composition import Composition, Node
 
-# The node that was refused would pay once others are gone; the script ends before that.
-COOLDOWN_S = 600.0
+# The slow node does not pay for this model.  It would once others are gone; the script ends before.
+COOLDOWNS_S = {"tiny-llama": 600.0}
 NODES = Composition(
     (
         Node(name="fast-1", gpu_type="demo-fast", gpus=1),
