@@ -26,9 +26,12 @@ class StoryServices(GlooServices):
 
     def __init__(self, way: Way) -> None:
         super().__init__(emulate=False, store_key="", device=on(way))
-        self._way = way
+        self._way, self.phases = way, []
         if way == "recorded":  # what stands below NCCL's wire; all above it is the worker's
             self.payload = Payload("nccl", "recorded", RecordedWire.form)
+
+    def on_phase(self, name):
+        self.phases.append(name)
 
     def connect_store(self, address, epoch, is_cancelled):
         return StoreClient(self.store.clone(), is_cancelled)

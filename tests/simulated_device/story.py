@@ -268,6 +268,7 @@ def play(family: str, way: Way, rank: int, store: Any, say: Say, data: str, fold
         actor.bits()
     actor.train(spec)
     say("log", recorded_wire.LOG)
+    say("warmed", actor.services.phases.count("warm"))
     _lose_rank_1(actor, spec)
     _go_on_alone(actor, spec, folder)
 

@@ -74,6 +74,16 @@ def test_nccl_would_run_all_operations_in_one_order_from_one_thread(family, told
 
 
 @families
+def test_a_rank_that_joins_a_device_runs_its_kernels_once_and_one_that_holds_state_never(
+    family, told
+):
+    """Its passes send nothing: else two threads would issue, see the test above."""
+    for way, times in (("cpu", 0), ("recorded", 1)):
+        for rows in told(family, way):
+            assert said(rows, "warmed") == [("warmed", times)]
+
+
+@families
 def test_the_host_waits_once_a_step_and_copies_no_more_than_the_input(family, told):
     if family in MIXTURES:
         pytest.skip("its host reads how many rows travel, see below")

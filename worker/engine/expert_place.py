@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
+
+import torch
 
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from worker.model.experts.exchange import Place
 from worker.model.experts.mixture import ExpertPlace
 from worker.model.model import Layer, MoeBlock
-from worker.world.group import Ranks
-from worker.world.world import World
+from worker.world.group import Group, Ranks
 
 
-def expert_place(seat: Seat, plan: Plan, world: World) -> ExpertPlace:
+class Peers(Protocol):
+    """What it asks of a world; see `worker.world.world.World`."""
+
+    groups: dict[Ranks, Group]
+
+    def host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The numbers of a tensor that peers had a part in."""
+
+
+def expert_place(seat: Seat, plan: Plan, world: Peers) -> ExpertPlace:
     """The place of a rank, whose world has a group for each set that it needs."""
     if not seat.pipeline.template.stages[seat.stage].is_tiled:
         return ExpertPlace()
@@ -25,7 +36,7 @@ def expert_place(seat: Seat, plan: Plan, world: World) -> ExpertPlace:
     return ExpertPlace(True, place(ep), place(etp), world.host)
 
 
-def place_experts(layers: Iterable[Layer], seat: Seat, plan: Plan, world: World) -> None:
+def place_experts(layers: Iterable[Layer], seat: Seat, plan: Plan, world: Peers) -> None:
     """Tell the layers of a stage where their experts are."""
     place = expert_place(seat, plan, world)
     for layer in layers:

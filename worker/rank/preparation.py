@@ -1,8 +1,9 @@
 """Getting ready for the next epoch in the background, while the old one trains.
 
 A thread plans the move, connects to the epoch's store, forms the transport of old and new members
-and the groups of the new plan, makes room for the state and builds the next engine on it.  Nothing
-of the running world is touched; if it fails, only the preparation is lost.
+and the groups of the new plan, makes room for the state and builds the next engine on it.  A rank
+of a device that holds nothing yet runs its kernels once.  Nothing of the running world is touched;
+if it fails, only the preparation is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from worker.control.connections import connections, cut
 from worker.control.host_memory import free_bytes
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, Progress, StageBuild
+from worker.engine.warm_kernels import warm_kernels
 from worker.errors import NoRoom
 from worker.rank.memory import note_memory
 from worker.rank.memory_check import needed_bytes
@@ -264,6 +266,9 @@ class Preparation:
             still=self._still,
         )
         engine = services.build_engine(build)
+        if services.device.torch_device.type != "cpu" and move.member.holds is None:
+            services.on_phase("warm")
+            warm_kernels(build)
         host_bytes = functools.partial(_host_bytes, move)
         saver = saver_of(
             model, self.directive, move.plan, seat, self._still, host_bytes, services.device

@@ -84,7 +84,8 @@ def claims(_rank, store):
         warm_up()
         os.environ["LOCAL_RANK"] = "0"
         begin()
-        return {"engine": _train(store), "fp16": _step_in_fp16()}
+        found = {"kernels": _kernels(store)}
+        return {**found, "engine": _train(store), "fp16": _step_in_fp16()}
 
 
 class Told:
@@ -109,7 +110,7 @@ class Told:
 class Bench:
     """One rank's tensors, and engines that are built on them."""
 
-    def __init__(self, store, folder):
+    def __init__(self, store, folder, epoch=1):
         import torch
 
         from planner.plans.ranks import RankMap
@@ -134,7 +135,7 @@ class Bench:
             warmup_steps=2,
         )
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
-        self.world = World(store, 1, 0, 1, rank_sets(MODEL, self.plan), self.activity)
+        self.world = World(store, epoch, 0, 1, rank_sets(MODEL, self.plan), self.activity)
         self.target = TargetShards.first(
             MODEL,
             self.seat,
@@ -144,14 +145,12 @@ class Bench:
         self.shards = self.target.shards
         self.told = Told(self)
 
-    def build(self, **changes):
-        from worker.engine.deepspeed import DeepSpeedEngine
+    def stage(self, **changes):
         from worker.engine.seam import StageBuild
-        from worker.world.pace import RealPace
 
         spec = self.spec.model_copy(update=changes)
         target = self.target
-        build = StageBuild(
+        return StageBuild(
             model=MODEL,
             spec=spec,
             plan=self.plan,
@@ -162,7 +161,12 @@ class Bench:
             activity=self.activity,
             still=self.told,
         )
-        return DeepSpeedEngine(build, self.dataset, RealPace())
+
+    def build(self, **changes):
+        from worker.engine.deepspeed import DeepSpeedEngine
+        from worker.world.pace import RealPace
+
+        return DeepSpeedEngine(self.stage(**changes), self.dataset, RealPace())
 
     def copies(self):
         return {name: [part.clone() for part in parts] for name, parts in self.shards.items()}
@@ -174,6 +178,51 @@ class Bench:
             for name, parts in self.shards.items()
             for part, was in zip(parts, before[name], strict=True)
         )
+
+
+def _kernels(store):
+    """Parts of tensors that warming changes, and operations of a step's passes that it lacks."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from worker.engine.deepspeed import DeepSpeedEngine
+    from worker.engine.warm_kernels import warm_kernels
+    from worker.world.pace import RealPace
+
+    class Operations(TorchDispatchMode):
+        """What torch runs, while it is on."""
+
+        def __init__(self, *, is_on):
+            super().__init__()
+            self.seen, self.is_on = set(), is_on
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if self.is_on:
+                self.seen.add(str(function))
+            return function(*args, **(kwargs or {}))
+
+    class Passes(RealPace):
+        """Ends each backward pass."""
+
+        def backward(self):
+            step.is_on = False
+
+    class Begun(DeepSpeedEngine):
+        def begin_pass(self):
+            super().begin_pass()
+            step.is_on = True
+
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(store, Path(folder), epoch=2)
+        warm, step = Operations(is_on=True), Operations(is_on=False)
+        before = bench.copies()
+        with warm:
+            warm_kernels(bench.stage())
+        changed = bench.changed(before)
+        engine = Begun(bench.stage(), bench.dataset, Passes())
+        with step:
+            engine.train_step(None)
+    assert len(step.seen) > 10
+    return [changed, sorted(step.seen - warm.seen)]
 
 
 def _train(store):
@@ -346,3 +395,9 @@ def test_a_step_that_is_skipped_counts_as_a_step_and_not_as_an_update(found):
     assert engine["after the skip"] == [6, 5]
     assert engine["next"]
     assert engine["after the next"] == [7, 6]
+
+
+def test_a_warm_rank_has_run_every_operation_of_a_pass_and_changed_no_number(found):
+    """Else a device loads kernels while the whole plan waits for the rank."""
+    changed, missing = found["kernels"]
+    assert (changed, missing) == (0, [])
