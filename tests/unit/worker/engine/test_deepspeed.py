@@ -84,8 +84,7 @@ def claims(_rank, store):
         warm_up()
         os.environ["LOCAL_RANK"] = "0"
         begin()
-        found = {"kernels": _kernels(store)}
-        return {**found, "engine": _train(store), "fp16": _step_in_fp16()}
+        return {"kernels": _kernels(store), "engine": _train(store), "fp16": _step_in_fp16()}
 
 
 class Told:
@@ -189,8 +188,6 @@ def _kernels(store):
     from worker.world.pace import RealPace
 
     class Operations(TorchDispatchMode):
-        """What torch runs, while it is on."""
-
         def __init__(self, *, is_on):
             super().__init__()
             self.seen, self.is_on = set(), is_on
@@ -201,8 +198,6 @@ def _kernels(store):
             return function(*args, **(kwargs or {}))
 
     class Passes(RealPace):
-        """Ends each backward pass."""
-
         def backward(self):
             step.is_on = False
 
