@@ -161,7 +161,7 @@ class _Drawing(NamedTuple):
         if is_slowest:
             axes.set_title("the slowest", loc="right", fontsize=8, color=RED)
         for s in range(len(template.stages)):
-            self._bars(axes, s, [e for e in events if e.stage == s], kind[0].micro_batches)
+            self._bars(axes, s, [e for e in events if e.stage == s], kind[0].rounds)
         end = [(self.ready_s, self.step_s - self.ready_s)]
         last = BARS["gradient sum and optimizer"]
         axes.broken_barh(end, (-0.4, len(template.stages) - 0.2), color=last)

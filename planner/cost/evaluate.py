@@ -1,6 +1,7 @@
 """Cost of an iteration of a placed plan: the one evaluator of Heddle.
 
 Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.
+Replicas in lock-step go at the pace of the slowest of them, for as many micro-batches as any has.
 `cost_of`, the event simulation and the workers that emulate devices take their seconds from the
 same functions here, so that they can be compared.
 Source: Heddle, section 5.2; design, "Cost".   Legend: t stage seconds, g gradient synchronisation,
@@ -63,6 +64,13 @@ class StageCost:
         return self.forward_s + self.backward_s + self.p2p_s
 
 
+class LockStep(NamedTuple):
+    """How the replicas of a template go on together, whose tokens visit each other's experts."""
+
+    rounds: int  # R, the most micro-batches of any of them; the others have empty ones besides
+    stage_s: tuple[float, ...]  # t of each stage on the replica where it takes longest
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaCost:
     """One replica of a template."""
@@ -71,12 +79,24 @@ class ReplicaCost:
     replica: int  # its index in the template
     micro_batches: int  # M
     stages: tuple[StageCost, ...]  # D costs in pipeline order
+    lock_step: LockStep | None = None  # None: it goes on alone
+
+    @property
+    def rounds(self) -> int:
+        """R: micro-batches that pass through it in a step, empty ones included."""
+        return self.lock_step.rounds if self.lock_step else self.micro_batches
+
+    @property
+    def stage_s(self) -> tuple[float, ...]:
+        """Of each stage from one micro-batch to the next, the wait for other replicas included."""
+        own = tuple(stage.time_s for stage in self.stages)
+        return self.lock_step.stage_s if self.lock_step else own
 
     @property
     def pipeline_s(self) -> float:
-        """(M - 1) * max(t) + sum(t)."""
-        times = [stage.time_s for stage in self.stages]
-        return formulas.pipeline_seconds(self.micro_batches, max(times), sum(times))
+        """(R - 1) * max(t) + sum(t)."""
+        times = self.stage_s
+        return formulas.pipeline_seconds(self.rounds, max(times), sum(times))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,22 +175,42 @@ def replica_costs(
     busy = Counter(seat.node for seat in ranks.seats)
     site = _Site(_speed_factors(plan, composition), composition.nics, busy, sending)
     known: dict[tuple[object, ...], tuple[StageCost, ...]] = {}
-    prices = []
+    stages = []
     for pipeline, nodes in zip(ranks.pipelines, nodes_of, strict=True):
         key = (  # replicas whose stages sit alike have one cost
             pipeline.template_index,
-            min(pipeline.num_micro_batches, len(nodes)),  # as many are in flight at most
+            min(pipeline.rounds, len(nodes)),  # as many are in flight at most
             tuple(left == right for left, right in pairwise(nodes)),
             tuple((site.speed[node], sending[node], site.nics.get(node)) for node in nodes),
         )
         if key not in known:
             known[key] = _stage_costs(pipeline, nodes, ranks, workload, profile, site, placed)
-        prices.append(
-            ReplicaCost(
-                pipeline.template_index, pipeline.replica, pipeline.num_micro_batches, known[key]
-            )
+        stages.append(known[key])
+    return costs_of_stages(ranks, stages)
+
+
+def costs_of_stages(
+    ranks: RankMap, stages: Sequence[tuple[StageCost, ...]]
+) -> tuple[ReplicaCost, ...]:
+    """The cost of every replica, in plan order, whose stages are priced."""
+    slowest: dict[int, tuple[float, ...]] = {}  # by template in lock-step, of each stage
+    for pipeline, costs in zip(ranks.pipelines, stages, strict=True):
+        if pipeline.template.is_in_lock_step:
+            times = [stage.time_s for stage in costs]
+            known = slowest.setdefault(pipeline.template_index, tuple(times))
+            slowest[pipeline.template_index] = tuple(map(max, known, times))
+    return tuple(
+        ReplicaCost(
+            pipeline.template_index,
+            pipeline.replica,
+            pipeline.num_micro_batches,
+            costs,
+            LockStep(pipeline.rounds, slowest[pipeline.template_index])
+            if pipeline.template_index in slowest
+            else None,
         )
-    return tuple(prices)
+        for pipeline, costs in zip(ranks.pipelines, stages, strict=True)
+    )
 
 
 def _stage_costs(
@@ -207,7 +247,7 @@ def _stage_costs(
             expert_s = expert_seconds(workload, profile, tiling, devices, b, site.busy)
         work = stage_seconds(profile, workload.model, stage, b, layers, expert_s)
         work = work.at_speed(site.speed[nodes[index]])
-        slot = slot_of(template, index, pipeline.num_micro_batches)
+        slot = slot_of(template, index, pipeline.rounds)
         prices.append(
             StageCost(
                 forward_s=work.forward_s + work.communication_s / 2,

@@ -39,8 +39,11 @@ class Event(NamedTuple):
 
 
 def simulate_replica(replica: ReplicaCost) -> Iterator[Event]:
-    """Play the micro-batches of one replica; the events of each stage come in their order."""
-    stages, count = replica.stages, replica.micro_batches
+    """Play the micro-batches of one replica; the events of each stage come in their order.
+
+    In lock-step empty ones are played too, but no wait for other replicas.
+    """
+    stages, count = replica.stages, replica.rounds
     depth = len(stages)
     clock = [0.0] * depth
     for tick in range(2 * (count + depth - 1) + 1):

@@ -24,6 +24,11 @@ from planner.plans.schema import Count, Index, Recomputed, Whole, read_plan
 from planner.wording import counted
 
 
+def joins_replicas(tp: int, ep: int, etp: int) -> bool:
+    """Whether a block of EP x ETP GPUs reaches beyond the TP group of one replica."""
+    return tp % (ep * etp) != 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     """One pipeline step: `layers` blocks on a TP group of `tp` GPUs of one type.
@@ -48,6 +53,11 @@ class Stage:
     def is_tiled(self) -> bool:
         """Whether its experts are spread in another way than TP cuts the rest."""
         return (self.ep, self.expert_tp) != (1, self.tp)
+
+    @property
+    def joins_replicas(self) -> bool:
+        """Whether tokens of one replica visit experts of another."""
+        return joins_replicas(self.tp, self.ep, self.expert_tp)
 
     def to_json(self) -> dict[str, Any]:
         """The stage as a row of `Plan.to_json`; its tiling only where it has one."""
@@ -86,7 +96,7 @@ class FilledTemplate:
     @property
     def is_in_lock_step(self) -> bool:
         """Whether tokens of one replica visit experts of another, so that all go on together."""
-        return any(stage.tp % (stage.ep * stage.expert_tp) for stage in self.stages)
+        return any(stage.joins_replicas for stage in self.stages)
 
     def layer_bounds(self) -> tuple[int, ...]:
         """D + 1 cuts of the layer list [embedding, block 1..L, head].

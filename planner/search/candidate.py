@@ -14,7 +14,14 @@ from itertools import islice
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.cost.batch_split import Lane, share
-from planner.cost.evaluate import PlanCost, ReplicaCost, cost_of, replica_costs, whole_cost
+from planner.cost.evaluate import (
+    PlanCost,
+    ReplicaCost,
+    cost_of,
+    costs_of_stages,
+    replica_costs,
+    whole_cost,
+)
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
 from planner.placement.node_classes import by_class, template_by_class
@@ -156,18 +163,15 @@ class Evaluator:
         real = [
             Lane(lane.micro_batch, max(times), sum(times), lane.most)
             for lane, replica in zip(lanes, replicas, strict=True)
-            for times in [[stage.time_s for stage in replica.stages]]
+            for times in [replica.stage_s]
         ]
         again = share(self.workload.global_batch, real)
         shares = tuple(m for template in plan.templates for m in template.micro_batches)
         if again is not None and again != shares:
-            plan = _shared(plan, again)
+            plan, before = _shared(plan, again), _in_flight(ranks)
             ranks = RankMap.of(plan)
-            if _in_flight(plan, again) == _in_flight(plan, shares):  # no stage takes longer or more
-                replicas = tuple(
-                    replace(replica, micro_batches=count)
-                    for replica, count in zip(replicas, again, strict=True)
-                )
+            if _in_flight(ranks) == before:  # no stage takes longer or more
+                replicas = costs_of_stages(ranks, [replica.stages for replica in replicas])
             else:
                 replicas = replica_costs(plan, ranks, *asked)
         if not self._fits(plan, replicas):
@@ -238,10 +242,9 @@ def best_placed(
     )
 
 
-def _in_flight(plan: Plan, shares: tuple[int, ...]) -> list[int]:
+def _in_flight(ranks: RankMap) -> list[int]:
     """The most micro-batches that any stage of each replica keeps at once."""
-    depths = (len(one.stages) for one in plan.templates for _ in range(one.replicas))
-    return [min(depth, count) for depth, count in zip(depths, shares, strict=True)]
+    return [min(len(one.template.stages), one.rounds) for one in ranks.pipelines]
 
 
 def stages_first(row: tuple[Structure, int, Filling]) -> tuple[object, ...]:

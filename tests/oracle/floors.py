@@ -272,14 +272,20 @@ class Floors:
             seconds.append(choice.work_s + choice.exchanges * exchange_s)
         most = min(choice.most for choice in choices)
         index = self._sizes.index(b)
-        runners, optimizer_s, sync_s = [], 0.0, 0.0
-        for site in sites:
-            times = [
+        by_site = [
+            [
                 work_s / speed + message_s[index]
                 for work_s, speed, message_s in zip(
                     seconds, site.speeds, site.messages_s, strict=True
                 )
             ]
+            for site in sites
+        ]
+        tilings = [(one.stage.tp, one.stage.ep * one.stage.expert_tp) for one in choices]
+        if any(tp % ways for tp, ways in tilings):  # tokens visit other replicas: lock-step
+            by_site = [[max(times) for times in zip(*by_site, strict=True)]] * len(sites)
+        runners, optimizer_s, sync_s = [], 0.0, 0.0
+        for site, times in zip(sites, by_site, strict=True):
             runners.append(Runner(b, max(times), sum(times), most))
             for choice, speed, sharers in zip(choices, site.speeds, site.sharers, strict=True):
                 optimizer_s = max(optimizer_s, choice.optimizer_s / speed)

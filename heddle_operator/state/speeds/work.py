@@ -23,6 +23,7 @@ class Work:
 
     Attributes:
         kind: of one micro-batch; equal for ranks that compute the same.
+        micro_batches: that it computes, empty ones in lock-step included.
         profiled_s: seconds of one micro-batch by the profile, at speed factor 1; None: unknown.
     """
 
@@ -58,9 +59,7 @@ def work_of(plan: Plan, model: ModelShape, profile: Profile | None = None) -> tu
         kind = (stage, template.micro_batch, kinds)
         if kind not in known:
             known[kind] = _profiled_s(profile, model, stage, template.micro_batch, layers)
-        found.append(
-            Work(seat.node, kind, seat.pipeline.num_micro_batches, stage.gpu_type, known[kind])
-        )
+        found.append(Work(seat.node, kind, seat.pipeline.rounds, stage.gpu_type, known[kind]))
     return tuple(found)
 
 

@@ -38,6 +38,7 @@ from planner.search.few_gpus.placed_candidate import (
     Configuration,
     PlacedCandidate,
     PlacedTemplate,
+    Where,
     plan_of,
 )
 from planner.search.fill import Option
@@ -205,10 +206,10 @@ class CandidateCosts:
                 return None
             works_s.append(terms.work_s + terms.exchanges * exchange_s)
             steps_s.append(terms.optimizer_s)
-        lanes: dict[tuple[int, ...], Lane] = {}
+        stage_s: dict[Where, list[float]] = {}
         optimizer_s = 0.0
         for where in one.where:
-            if where not in lanes:
+            if where not in stage_s:
                 speeds = [self._nodes[node].speed_factor for node in where]
                 times_s = [work_s / v for work_s, v in zip(works_s, speeds, strict=True)]
                 for s in range(depth - 1):
@@ -216,10 +217,14 @@ class CandidateCosts:
                     message_s = self._edge_s(*edge, sending[where[s]], sending[where[s + 1]])
                     times_s[s] += message_s
                     times_s[s + 1] += message_s
-                lanes[where] = Lane(b, max(times_s), sum(times_s), most)
+                stage_s[where] = times_s
                 optimizer_s = max(
                     optimizer_s, *(step_s / v for step_s, v in zip(steps_s, speeds, strict=True))
                 )
+        if one.is_in_lock_step:  # all go at the pace of the slowest
+            slowest_s = [max(of) for of in zip(*stage_s.values(), strict=True)]
+            stage_s |= [(where, slowest_s) for where in stage_s]
+        lanes = {where: Lane(b, max(t), sum(t), most) for where, t in stage_s.items()}
         return [lanes[where] for where in one.where], optimizer_s
 
     # ------------------------------------------------------------------ terms, kept

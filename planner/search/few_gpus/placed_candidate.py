@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from planner.cluster.composition import Composition, Node
-from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, joins_replicas
 from planner.search.fill import Structure
 
 Configuration = tuple[str, int, int]  # recomputation, EP, ETP (0: the TP degree) of a stage
@@ -39,6 +39,14 @@ class PlacedTemplate(NamedTuple):
     def is_tiled(self) -> bool:
         """Whether a stage spreads its experts in another way than TP cuts the rest."""
         return any((ep, etp) != (1, 0) for _, ep, etp in self.configurations)
+
+    @property
+    def is_in_lock_step(self) -> bool:
+        """Whether its replicas go on together, as `FilledTemplate` says."""
+        return any(
+            joins_replicas(tp, ep, etp or tp)
+            for (_, tp), (_, ep, etp) in zip(self.structure, self.configurations, strict=True)
+        )
 
 
 PlacedCandidate = tuple[PlacedTemplate, ...]

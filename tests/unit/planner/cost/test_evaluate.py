@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.stage import stage_seconds
 from planner.errors import InvalidPlan, UnprofiledConfiguration
 from planner.plans.plan import PlacedStage, Plan, Stage
-from tests.builders import MODEL, demo_profile, nodes, on_one_node, placed, template, workload
+from planner.profiles.generator import generate
+from tests.builders import MODEL, MOE, demo_profile, nodes, on_one_node, placed, template, workload
 from tests.refusals import refused
 
 BYTES = 1e6  # of a message
@@ -25,6 +27,37 @@ def test_a_replica_takes_m_minus_1_bottlenecks_and_each_stage_once():
     )
     assert [stage.time_s for stage in stages] == [4.0, 7.0]
     assert ReplicaCost(0, 0, 3, stages).pipeline_s == 2 * 7.0 + 11.0
+
+
+def test_replicas_in_lock_step_go_at_the_pace_of_the_slowest_for_as_many_rounds():
+    slow_links = (Stage(gpu_type="a6000", tp=1, layers=1), Stage(gpu_type="a6000", tp=1, layers=2))
+    apart = replace(template("1x1 1x2", 1, (3, 1)), stages=slow_links)
+    spread = replace(apart, stages=(replace(slow_links[0], ep=2, etp=1), slow_links[1]))
+    where = Composition(
+        (
+            Node(name="a", gpu_type="a6000", gpus=2),
+            Node(name="b", gpu_type="a6000", gpus=1, speed_factor=0.5),
+            Node(name="c", gpu_type="a6000", gpus=1),
+        )
+    )
+    spots = tuple(
+        PlacedStage(0, r, s, node, (gpu,))
+        for r, s, node, gpu in ((0, 0, "a", 0), (0, 1, "a", 1), (1, 0, "b", 0), (1, 1, "c", 0))
+    )
+    task = replace(workload(4), model=replace(MOE, layers=3))
+    profile = generate(task.model, task.sequence_length, task.precision, (HARDWARE["a6000"],))
+    alone = cost_of(Plan((apart,), spots), task, where, profile).replicas
+    assert [one.rounds for one in alone] == [3, 1]
+    assert alone[0].pipeline_s != alone[1].pipeline_s
+    fast, slow = cost_of(Plan((spread,), spots), task, where, profile).replicas
+    assert [(one.micro_batches, one.rounds) for one in (fast, slow)] == [(3, 3), (1, 3)]
+    slowest = [
+        max(pair)
+        for pair in zip(*([s.time_s for s in one.stages] for one in (fast, slow)), strict=True)
+    ]
+    assert slowest[0] == slow.stages[0].time_s > fast.stages[0].time_s
+    assert fast.pipeline_s == slow.pipeline_s == 2 * max(slowest) + sum(slowest)
+    assert slow.stages[0].memory.activations == fast.stages[0].memory.activations
 
 
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_types import HARDWARE
 from planner.cost.evaluate import cost_of
 from planner.plans.plan import Plan
+from planner.profiles.generator import generate
 from planner.search.few_gpus.costs import CandidateCosts
 from planner.search.few_gpus.placed_candidate import candidate_of, plan_of
-from tests.builders import demo_profile, nodes, placed, template, workload
+from tests.builders import MOE, demo_profile, moe_plans, nodes, placed, template, workload
 from tests.oracle.answers import committed
 from tests.oracle.instances import instances
 
 COMPOSITION = nodes("fast-0:2 fast-1:3 slow-0:2")
+PROFILE = generate(MOE, 128, workload().precision, (replace(HARDWARE["a6000"], name="a"),))
 ANSWERED = [i for i in instances() if committed()[i.name]["iteration_s"] is not None]
 
 
@@ -31,6 +37,27 @@ def test_an_exact_price_is_the_evaluators(instance):
         assert found.seconds == pytest.approx(row["iteration_s"], rel=1e-9)
         floor = costs.without_sync(candidate)
         assert floor.seconds == pytest.approx(exact.iteration_s - exact.sync_s, rel=1e-9)
+
+
+@settings(max_examples=60)
+@given(moe_plans(), st.lists(st.sampled_from((0.5, 0.8, 1.0)), min_size=4, max_size=4))
+def test_experts_over_nodes_of_unequal_speed_have_the_evaluators_price(plan, speeds):
+    where = Composition(
+        tuple(
+            Node(name=name, gpu_type="a", gpus=48, speed_factor=speed)
+            for name, speed in zip("abcd", speeds, strict=True)
+        )
+    )
+    task = replace(workload(40), model=MOE)
+    candidate = candidate_of(plan, where)
+    found = CandidateCosts(task, where, PROFILE).of(candidate)
+    if found is None:  # ETP leaves a node
+        return
+    plan = plan_of(candidate, found.shares, where)
+    exact = cost_of(plan, task, where, PROFILE)
+    assert found.seconds == pytest.approx(exact.iteration_s, rel=1e-12)
+    shares = [one.micro_batches for one in plan.templates if one.is_in_lock_step]
+    assert all(max(of) - min(of) <= 1 for of in shares)  # nobody is spared a round that all have
 
 
 def test_a_plan_no_faster_than_the_limit_has_no_price():
