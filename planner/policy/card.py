@@ -1,7 +1,7 @@
 """Purpose of a trained policy: its card, and the questions that it must refuse.
 
 Invariant: a question that the training did not cover is refused with a reason, never answered by
-guessing; another profile than the one trained on is only worth a warning, because every plan is
+guessing; another profile than the one judged by is only worth a warning, because every plan is
 priced by the profile at hand.
 Source: design, section 2 ("Learned policy").
 """
@@ -47,7 +47,7 @@ class PolicyCard:
     weights: str  # digest of the weights
     training_set: str  # digest of the questions it was trained on
     num_compositions: int  # how many they are
-    profile: str  # digest of the profile that priced them
+    profile: str  # digest of the profile that priced its evaluation
     groups: int  # rollout groups of the training
     seed: int  # of the training
     commit: str  # of the code that trained it; empty where there is no repository

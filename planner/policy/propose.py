@@ -59,13 +59,13 @@ def rollouts_of(
         card = policy.card
         card.require(composition, pricing, request.deepest)
         if card.model != POLICY_OF.get(model, model):
-            warning = f"for another model, {card.model}; its plans are priced for {model}"
+            warning = f"trained for another model, {card.model}; its plans are priced for {model}"
         elif card.profile != profile.digest:
             that = f"that of {card.model} then"
-            warning = f"on another profile than this one ({that}); its plans are priced by this one"
+            warning = f"judged by another profile ({that}); its plans are priced by this one"
     rollouts = STARTS if request.method == "auto" else request.rollouts
     found = propose(policy, pricing, limits, rollouts, request.seed, fits)
-    return found._replace(warning=f"the policy was trained {warning}" if warning else "")
+    return found._replace(warning=f"the policy was {warning}" if warning else "")
 
 
 def propose(

@@ -295,10 +295,11 @@ def _experts(model: ModelShape, shape: Shape) -> LayerWork:
     products: list[Operator] = [product(n, experts.count, h, value_bytes=e)]
     for columns, inner in ((2 * width, h), (h, width)):
         products.append(product(each, columns, inner, batch=held, value_bytes=e))
-    # TP groups that cut every expert sum k outputs per token; any other tiling gathers the tokens
-    # that its ranks had split (half an all-reduce); `planner.cost.expert_parallel` prices the rest
+    # TP groups that cut every expert add what the k experts of a token give before they sum it; any
+    # other tiling gathers the tokens that its ranks had split (half an all-reduce);
+    # `planner.cost.expert_parallel` prices the rest
     plain = (shape.ep, etp) == (1, shape.tp)
-    gathered = experts.per_token * n * h * e if plain else n * h * e / 2
+    gathered = n * h * e if plain else n * h * e / 2
     work = LayerWork(
         reduced_bytes=(gathered,) * (shape.tp > 1),
         products=tuple(products),

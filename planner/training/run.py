@@ -10,21 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from planner.errors import Infeasible
-from planner.estimator.tables import Floats
 from planner.policy.card import PolicyCard
-from planner.policy.environment import Episodes
-from planner.policy.network import Network
-from planner.policy.rollouts import PolicyActor, play
 from planner.policy.schema import HEADS
 from planner.policy.weights import digest_of, weights_content, write_policy
 from planner.training.checkpoint import CHECKPOINT, keep_state, take_up
 from planner.training.curriculum import Curriculum
+from planner.training.judge import ROLLOUTS, Judge
 from planner.training.settings import TrainingSettings
 from planner.training.teacher import teach
 from planner.training.torch_network import as_network
@@ -32,7 +27,6 @@ from planner.training.trainer import TEMPERATURES, Teacher, Trainer, TrainingSte
 
 JUDGED_EVERY = 50  # updates
 CARD_FIELDS = ("groups", "seed", "sees_batch", "uses_film")  # that the card names itself
-ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 
 
 class Training:
@@ -48,8 +42,7 @@ class Training:
         """Prepare; nothing is written yet."""
         self._settings, self._curriculum, self._folder = settings, curriculum, folder
         self._trainer = Trainer(curriculum, settings, teacher)
-        self._judged_by = tuple(curriculum.environment(one) for one in curriculum.validation)
-        self._reference: Floats = np.zeros(0)
+        self._judge = Judge(curriculum, settings.teacher_steps)
         self._best: Tensor | None = None
         self._best_percent = self._last_percent = 0.0
         self._seconds = (0.0, 0.0)
@@ -86,23 +79,22 @@ class Training:
             Infeasible: the model fits on none of the compositions that it would be judged by.
         """
         kept_s = time.perf_counter()
-        self._reference = self._references()
-        if not self._reference.any():
+        if not self._judge.reference.any():
             raise Infeasible(
-                f"none of the {len(self._judged_by)} generated compositions holds "
+                f"none of the {len(self._curriculum.validation)} generated compositions holds "
                 f"{self._curriculum.model.name}, so that nothing could be learned; train over GPU "
                 f"types with more memory"
             )
         for step in self._trainer.run():
             is_last = step.done == step.total
             if step.phase == "improve" and (is_last or step.done % JUDGED_EVERY == 0):
-                self._judge()
+                self._look()
             show(replace(step, best=self._best_percent, last=self._last_percent))
             if time.perf_counter() - kept_s > keep_every_s:
                 self.keep()
                 kept_s = time.perf_counter()
         if self._best is None:
-            self._judge()
+            self._look()
         card, content = self._finished(commit)
         write_policy(self._folder, card, content)
         (self._folder / CHECKPOINT).unlink(missing_ok=True)
@@ -113,24 +105,8 @@ class Training:
         curriculum = self._curriculum
         return f"{curriculum.digest} {curriculum.profile.digest} {curriculum.schema.digest}"
 
-    def _references(self) -> Floats:
-        """[E] throughput of a teacher's annealing on each question of the validation."""
-        steps = 2 * self._settings.teacher_steps
-        taught = [teach(one.pricing.tables, one.limits, steps, 7) for one in self._judged_by]
-        batches = np.array([one.space.batch for one in self._judged_by])
-        throughputs: Floats = batches / np.array([shown.seconds for shown in taught])
-        return throughputs
-
-    def _percent(self, network: Network, rollouts: int) -> Floats:
-        """[E] best of so many rollouts, in per cent of the reference."""
-        episodes = Episodes(self._judged_by, rollouts)
-        play(episodes, PolicyActor(network, episodes, np.random.default_rng(1), TEMPERATURES))
-        known = self._reference > 0
-        percents: Floats = 100 * episodes.best[known] / self._reference[known]
-        return percents
-
-    def _judge(self) -> None:
-        self._last_percent = float(self._percent(self._trainer.network, ROLLOUTS[0]).mean())
+    def _look(self) -> None:
+        self._last_percent = float(self._judge.percent(self._trainer.network, ROLLOUTS[0]).mean())
         if self._best is None or self._last_percent > self._best_percent:
             self._best_percent = self._last_percent
             self._best = self._trainer.weights.clone()
@@ -167,21 +143,8 @@ class Training:
             seed=settings.seed,
             commit=commit,
             settings={n: v for n, v in asdict(settings).items() if n not in CARD_FIELDS},
-            evaluation=self._evaluation(network),
+            evaluation=self._judge.evaluation(network),
             seconds={"clock": round(clock, 1), "processor": round(processor, 1)},
             actions=HEADS,
         )
         return card, content
-
-    def _evaluation(self, network: Network) -> dict[str, Any]:
-        percents = {n: self._percent(network, n) for n in ROLLOUTS}
-        return {
-            "on": f"{len(self._judged_by)} generated compositions that were not trained on",
-            "reference": f"an annealing of {2 * self._settings.teacher_steps} steps each",
-        } | {
-            f"best_of_{n}_percent": {
-                "mean": round(float(found.mean()), 2),
-                "worst": round(float(found.min()), 2),
-            }
-            for n, found in percents.items()
-        }

@@ -102,7 +102,7 @@ def test_auto_names_the_policy_among_its_stages(policy_folder):
 def test_another_profile_than_the_one_trained_on_is_only_worth_a_note(policy_folder):
     request = replace(REQUEST, method="policy", policy=policy_folder)
     found = answer(request, find_profile(WORKLOAD))
-    assert [note for note in found.notes if "trained on another profile" in note]
+    assert [note for note in found.notes if "judged by another profile" in note]
     assert not answer(replace(request, method="random"), find_profile(WORKLOAD)).notes
 
 

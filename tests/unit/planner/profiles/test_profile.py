@@ -211,7 +211,7 @@ def test_communicators_of_two_epochs_and_of_the_move_are_kept_free_on_each_gpu()
 @pytest.mark.parametrize(
     "card", sorted(PROFILES.glob("*/policy/card.json")), ids=lambda card: card.parts[-3]
 )
-def test_a_policy_that_ships_was_trained_on_the_profile_that_ships(card):
+def test_a_policy_that_ships_was_judged_by_the_profile_that_ships(card):
     """A digest that changes without a number would warn every user of a plan."""
     said = json.loads(card.read_text())
     assert said["profile"] == find_profile(usual_workload(find_model(said["model"]))).digest

@@ -12,6 +12,7 @@ from planner.model.catalogue import find_model
 from planner.policy.weights import CARD, WEIGHTS, load_policy
 from planner.training.checkpoint import CHECKPOINT
 from planner.training.curriculum import curriculum_of
+from planner.training.judge import judged_again
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
 from tests.refusals import refused
@@ -57,6 +58,7 @@ def test_a_training_killed_twice_ends_with_the_same_weights_bit_for_bit(tmp_path
     last.communicate()
     assert (cut / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
     assert load_policy(cut).card.evaluation == load_policy(whole).card.evaluation
+    assert judged_again(load_policy(whole), TrainingSettings()) == load_policy(whole).card
     assert not (cut / CHECKPOINT).exists()
     assert (cut / CARD).exists()
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from planner.cost import formulas
+from planner.cost.expert_parallel import Device, Tiling, expert_seconds
+from planner.model.workload import Workload
+from planner.profiles.entries import LinkCost
+from planner.profiles.operators import Shape, layer_work
+from tests.builders import demo_profile
 from tests.unit.worker.model.experts.tilings import (
     MODEL,
     NAMES,
@@ -69,13 +76,27 @@ def sent():
 
 
 def test_rows_travel_as_often_as_they_are_priced_in_both_passes(sent):
+    byte_a_second = LinkCost(0.0, 1.0)
+    profile = replace(demo_profile(), inside_links={"demo-fast": byte_a_second}, rings={})
+    task = Workload(model=MODEL, global_batch=4, sequence_length=TRAVELLERS, precision="fp32")
+    double = 2  # fp64 travels, the price is of fp32
     for answer in sent:
+        assert list(answer) == TILINGS
         for tiling, (forward, backward) in answer.items():
             tp, ep, etp = map(int, tiling.split())
-            tokens = TRAVELLERS / tp * MODEL.hidden * 8  # bytes of this rank's run
-            rows = MODEL.experts.per_token * tokens
-            there_and_back = 2 * rows * formulas.all_to_all_factor(ep, 1)
-            in_the_run = formulas.ring_factor(etp) * rows * etp
-            joined = formulas.ring_factor(tp) * tokens * tp / 2  # half an all-reduce
-            assert forward == there_and_back + in_the_run + joined
+            shape = Shape(
+                tp=tp,
+                micro_batch=1,
+                sequence_length=TRAVELLERS,
+                value_bytes=4,
+                ep=ep,
+                etp=etp,
+            )
+            attention, *of_experts = layer_work(MODEL, "moe_block", shape).reduced_bytes or (0,)
+            assert attention == TRAVELLERS * MODEL.hidden * 4 * (tp > 1)
+            price = formulas.ring_factor(tp) * sum(of_experts)
+            if (ep, etp) != (1, tp):
+                devices = [Device("a", "demo-fast")] * RANKS
+                price += expert_seconds(task, profile, Tiling(tp, ep, etp), devices, 1)
+            assert forward == double * price
             assert backward == forward
