@@ -157,7 +157,10 @@ def _member_fault(
         for e in report.exits
         if e.slot == member.slot and (member.pod, e.pid) not in seal.known_exits
     ]
-    return f"the {what} {ended_with(ended[-1].code)}" if ended else ""
+    if not ended:
+        return ""
+    said = f": {ended[-1].error}" if ended[-1].error else ""
+    return f"the {what} {ended_with(ended[-1].code)}{said}"
 
 
 def _rank_fault(

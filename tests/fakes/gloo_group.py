@@ -11,7 +11,7 @@ import datetime
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
 from worker.control.connections import connections, cut
-from worker.world.nccl_groups import FORM_S, Formed, join
+from worker.world.nccl_groups import FORM_S, Formed, Own, join
 from worker.world.wire import AllOf
 
 VERSION = (2, 30, 7)
@@ -21,14 +21,14 @@ GROUP_BYTES = 9_650_000  # that it says to hold
 class GlooGroup:
     """What `NcclWire` asks of a group of torch."""
 
-    def __init__(self, store, name, place, size, *, version=VERSION, deadline_s=FORM_S):
+    def __init__(self, store, name, place, size, *, version=VERSION, gpu="", deadline_s=FORM_S):
         before = connections()
         options = ProcessGroupGloo._Options()
         options._devices = [ProcessGroupGloo.create_default_device()]
         options._timeout = datetime.timedelta(days=1)
         options.enable_reconfigure = True
         group = ProcessGroupGloo(PrefixStore(name, store), place, size, options)
-        join(group, store, name, place, size, version, deadline_s)
+        join(group, store, name, place, size, Own(version, gpu), deadline_s)
         self._group, self._store, self._round = group, store, None
         self._own = connections() - before
 

@@ -49,7 +49,8 @@ def _form(name: str, device: Any) -> Callable[..., Any]:
         return NcclWire.over(form_gloo)
     from worker.world.nccl_groups import form_new, form_old
 
-    return NcclWire.over((form_new if name == "new" else form_old)(device.torch_device))
+    forms = form_new if name == "new" else form_old
+    return NcclWire.over(forms(device.torch_device, device.identity))
 
 
 def _alone(way, rank, store):

@@ -13,6 +13,7 @@ class SimulatedDevice:
     """One rank's device."""
 
     torch_device = SIM
+    identity = ""
 
     def check(self, gpu_type):
         """It stands for any type."""

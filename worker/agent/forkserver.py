@@ -26,6 +26,7 @@ import time
 import traceback
 from pathlib import Path
 
+from planner.errors import HeddleError
 from worker.control.messages import (
     Alive,
     Exited,
@@ -149,10 +150,11 @@ def _child(request: Fork, channel: socket.socket, parent: int) -> None:
         code = 0
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 0
-    except BaseException:
+    except BaseException as failure:
         LOG.critical("process %s failed", request.key, exc_info=True)
+        said = str(failure) if isinstance(failure, HeddleError) else traceback.format_exc()
         with contextlib.suppress(OSError):
-            error = Failed(error=traceback.format_exc(), at_s=time.monotonic())
+            error = Failed(error=said, at_s=time.monotonic())
             channel.send(error.to_line())
     finally:
         sys.stderr.flush()

@@ -27,6 +27,7 @@ class CudaDevice:
         """Make the GPU this process's own; the first CUDA call of its life."""
         self.torch_device = torch.device("cuda", index)
         torch.cuda.set_device(self.torch_device)
+        self.identity = str(torch.cuda.get_device_properties(self.torch_device).uuid)
         free, total = torch.cuda.mem_get_info(self.torch_device)
         self._context_bytes = total - free  # what CUDA holds before the first tensor
 

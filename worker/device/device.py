@@ -26,9 +26,11 @@ class Device(Protocol):
 
     Attributes:
         torch_device: where its tensors live.
+        identity: of a GPU, the same for all who see it; empty: it is none.
     """
 
     torch_device: torch.device
+    identity: str
 
     def __hash__(self) -> int:
         """One object stands for each device."""
@@ -95,6 +97,7 @@ class CpuDevice:
     """The processor: its tensors are the host's, and its work is done when a call returns."""
 
     torch_device = torch.device("cpu")
+    identity = ""
 
     def check(self, gpu_type: str) -> None:
         """A processor stands for any type, as an emulated one."""

@@ -11,7 +11,8 @@ group call is nccl#1013.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,8 @@ MAX_CTAS = 8  # of a communicator: its buffers grow with them, 9 MiB for each an
 # Modelled: a ring has two peers, with 9.2 MiB for each and channel by NCCL's protocols (device.h).
 GROUP_BYTES = MAX_CTAS * 2 * 9_650_000
 Version = tuple[int, int, int]
+SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
+SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 
 class Formed(NamedTuple):
@@ -51,16 +54,29 @@ def version_text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def meet(store: Store, name: str, place: int, size: int, word: str, version: Version) -> list[str]:
+class Own(NamedTuple):
+    """What a member has, as far as the others must know it.
+
+    Attributes:
+        version: of its NCCL.
+        gpu: identity of its GPU; empty: it has none.
+    """
+
+    version: Version
+    gpu: str = ""
+
+
+def meet(store: Store, name: str, place: int, size: int, word: str, own: Own) -> list[str]:
     """Say a word to the other members and hear theirs, in the order of their places.
 
     It waits for a member that is late, as long as the store's client does.
 
     Raises:
-        DeviceUnusable: a member has another version of NCCL, by which none would ever connect.
+        DeviceUnusable: a member has another version of NCCL, or this one's GPU, by which none would
+            ever connect.
     """
-    store.set(f"{name}/word{place}", f"{version_text(version)} {word}")
-    said = [store.get(f"{name}/word{of}").decode().partition(" ") for of in range(size)]
+    store.set(f"{name}/word{place}", f"{version_text(own.version)} {own.gpu or '-'} {word}")
+    said = [store.get(f"{name}/word{of}").decode().split(" ", 2) for of in range(size)]
     found = sorted({of for of, _, _ in said})
     if len(found) > 1:
         raise DeviceUnusable(
@@ -68,7 +84,31 @@ def meet(store: Store, name: str, place: int, size: int, word: str, version: Ver
             "all pods one image",
             code="Mismatch",
         )
+    gpus = [gpu for _, gpu, _ in said if gpu != "-"]
+    if len(set(gpus)) < len(gpus):
+        check_shared(own.version, os.environ)
     return [word for _, _, word in said]
+
+
+def check_shared(version: Version, environment: Mapping[str, str]) -> None:
+    """Refuse two ranks of a group on one GPU, unless this NCCL lets them and was told to.
+
+    Raises:
+        DeviceUnusable: it does not, or was not.
+    """
+    if version < SHARES:
+        raise DeviceUnusable(
+            f"NCCL is version {version_text(version)}, two ranks on one GPU need "
+            f"{version_text(SHARES)} or newer; choose another image or the wire staged",
+            field="HEDDLE_WIRE",
+            code="Unsupported",
+        )
+    if environment.get(SHARING) != "1":
+        raise DeviceUnusable(
+            "two ranks share a GPU and {field} is not 1; set it, or choose the wire staged",
+            field=SHARING,
+            code="Missing",
+        )
 
 
 def join(
@@ -77,7 +117,7 @@ def join(
     name: str,
     place: int,
     size: int,
-    version: Version,
+    own: Own,
     deadline_s: float = FORM_S,
 ) -> None:
     """Form a group of torch by the handles of all its members.
@@ -86,7 +126,7 @@ def join(
         RendezvousFailed: the members have met, and did not connect in time.
     """
     options = c10d.ReconfigureOptions()
-    options.handles = meet(store, name, place, size, group.get_reconfigure_handle(), version)
+    options.handles = meet(store, name, place, size, group.get_reconfigure_handle(), own)
     options.uuid = 1  # a group is formed once in its life, under a name that is never used twice
     options.timeout = datetime.timedelta(seconds=deadline_s)
     try:
@@ -106,28 +146,33 @@ def options_of() -> Any:
     return options
 
 
-def form_new(device: torch.device) -> FormGroup:
-    """Groups of the new class: formed by handles, ended by a revoke, which frees nothing."""
+def form_new(device: torch.device, gpu: str = "") -> FormGroup:
+    """Groups of the new class: formed by handles, ended by a revoke, which frees nothing.
+
+    Args:
+        device: of the rank.
+        gpu: its identity.
+    """
 
     def form(store: Store, name: str, place: int, size: int) -> Formed:
         options = options_of()
         options.enable_reconfigure = True
         prefixed = PrefixStore(name, store)
         group: Any = c10d.ProcessGroupNCCL2(prefixed, place, size, options, device)
-        join(group, store, name, place, size, runtime_version())
+        join(group, store, name, place, size, Own(runtime_version(), gpu))
         return Formed(group)
 
     return form
 
 
-def form_old(device: torch.device) -> FormGroup:
+def form_old(device: torch.device, gpu: str = "") -> FormGroup:
     """Groups of the older class: an abort waits for the device, so all go in one group call.
 
     Its deadline to connect is `TORCH_NCCL_NONBLOCKING_TIMEOUT` of the environment.
     """
 
     def form(store: Store, name: str, place: int, size: int) -> Formed:
-        meet(store, name, place, size, "", runtime_version())
+        meet(store, name, place, size, "", Own(runtime_version(), gpu))
         options = options_of()
         options._timeout = datetime.timedelta(days=1)  # a slow peer is waited for
         group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 Waiting = Callable[[], AbstractContextManager[None]]
 LEAST: Version = (2, 14, 0)  # the first NCCL whose communicators form without blocking
 REVOKES: Version = (2, 28, 7)  # the first with a revoke, by which the new class ends its waits
-SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
-SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
 _SETTINGS = ("NCCL_", "TORCH_NCCL_")
 
 
@@ -87,16 +85,13 @@ def own_nccl() -> Nccl:
     return Nccl(runtime_version() if has_old() else None, has_new())
 
 
-def wire_of(
-    device: str, environment: Mapping[str, str], nccl: Nccl, shares_gpu: bool = False
-) -> WireName:
+def wire_of(device: str, environment: Mapping[str, str], nccl: Nccl) -> WireName:
     """The wire of a rank.
 
     Args:
         device: cpu or cuda.
         environment: of the process, with what was asked for.
         nccl: of the process.
-        shares_gpu: another rank of the job uses the same GPU.
 
     Raises:
         DeviceUnusable: what was asked for cannot be had.
@@ -111,20 +106,12 @@ def wire_of(
             field=VARIABLE,
             code="Missing",
         )
-    least = SHARES if shares_gpu else LEAST
-    if nccl.version < least:
-        why = "two ranks on one GPU need" if shares_gpu else "the worker needs"
+    if nccl.version < LEAST:
         raise DeviceUnusable(
-            f"NCCL is version {version_text(nccl.version)}, {why} {version_text(least)} or newer; "
-            "choose another image or the wire staged",
+            f"NCCL is version {version_text(nccl.version)}, the worker needs "
+            f"{version_text(LEAST)} or newer; choose another image or the wire staged",
             field=VARIABLE,
             code="Unsupported",
-        )
-    if shares_gpu and environment.get(SHARING) != "1":
-        raise DeviceUnusable(
-            "two ranks share a GPU and {field} is not 1; set it, or choose the wire staged",
-            field=SHARING,
-            code="Missing",
         )
     return "nccl"
 
@@ -150,7 +137,7 @@ def payload_of(device: Device) -> Payload:
     form_wire: FormWire = GlooWire.form
     if name == "nccl":
         form_group = form_new if nccl.uses_new else form_old
-        wire = NcclWire.over(form_group(device.torch_device))
+        wire = NcclWire.over(form_group(device.torch_device, device.identity))
         return Payload(name, about(name, os.environ, nccl), wire, GROUP_BYTES)
     if device is not CPU:
         name, form_wire = "staged", StagedWire.over(GlooWire.form, device)

@@ -13,6 +13,8 @@ import time
 import types
 from typing import Any
 
+from worker.errors import DeviceUnusable
+
 _threads: list[threading.Thread] = []
 
 
@@ -42,6 +44,11 @@ def tell(channel: socket.socket, **arguments: Any) -> None:
 def fail(channel: socket.socket) -> None:
     """Raise."""
     raise ValueError("nothing works")
+
+
+def refuse(channel: socket.socket) -> None:
+    """Raise an error that a user can cause."""
+    raise DeviceUnusable("{field} asks for nccl", field="HEDDLE_WIRE", code="Missing")
 
 
 def leave(channel: socket.socket, code: int) -> None:

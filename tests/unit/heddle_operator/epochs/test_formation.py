@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from heddle_operator.epochs.formation import formation_fault
 from heddle_operator.state.actions import SendDirective
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.unit.heddle_operator.epochs.gathered import LIMITS, gathering, look
+from worker.contract import RankExit
 
 
 def test_an_agent_that_refuses_the_directive_is_quoted():
@@ -76,3 +78,18 @@ def test_a_rank_that_beats_and_never_gets_prepared_ends_the_change():
     assert LIMITS.prepare_timeout_s <= waited_s <= LIMITS.prepare_timeout_s + 30
     message = operator.cluster.records.all[-1].message
     assert message.startswith("the rank on GPU 0 of a was not prepared after 300 s")
+
+
+def test_a_rank_that_cannot_begin_is_quoted():
+    """Such as one whose image lacks NCCL: its exit status says nothing."""
+    operator = gathering("a")
+    while operator.cluster.records.all[-1].seal is None:
+        operator.reconcile()
+        operator.cluster.tick()
+    agent, said = operator.cluster.agents["tiny-b-0"], "HEDDLE_WIRE asks for nccl"
+    agent.ranks.clear()
+    agent.exits.append(RankExit(slot=0, pid=77, code=1, at_s=0.0, error=said))
+    record = operator.cluster.records.all[-1]
+    view = view_of(operator.job, operator.cluster.snapshot(), operator.cluster.now)
+    fault = formation_fault(view, record)
+    assert fault.endswith(f"ended with exit status 1: {said}")

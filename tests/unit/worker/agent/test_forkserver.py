@@ -106,6 +106,14 @@ def test_an_error_is_told_through_the_childs_own_channel(server):
     assert server.hear() == Exited(pid=pid, code=1)
 
 
+def test_an_error_that_a_user_can_cause_is_told_as_its_sentence_alone(server):
+    channel = server.fork("refuse")
+    pid = server.hear().pid
+    (line,) = read_all(channel)
+    assert json.loads(line)["error"] == "HEDDLE_WIRE asks for nccl"
+    assert server.hear() == Exited(pid=pid, code=1)
+
+
 def test_an_entry_that_is_not_there_is_an_error_of_the_child_alone(server):
     channel = server.fork("nowhere")
     server.hear()

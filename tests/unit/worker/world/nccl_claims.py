@@ -28,15 +28,30 @@ def mixed_versions(rank, store):
     return None
 
 
+def shares_a_gpu(rank, store):
+    """[code, field] of the refusal of each rank, of an older NCCL and of one that was not told."""
+    from tests.fakes.gloo_group import GlooGroup
+    from worker.errors import DeviceUnusable
+
+    found = []
+    for version in ((2, 29, 9), (2, 30, 7)):
+        try:
+            GlooGroup(store, f"shared{version}", rank, 2, version=version, gpu="GPU-1")
+        except DeviceUnusable as error:
+            found.append([error.code, error.field])
+    GlooGroup(store, "apart", rank, 2, version=(2, 21, 5), gpu=f"GPU-{rank}")
+    return found
+
+
 def does_not_connect(rank, store):
     """Kind of the error, and the seconds, where a peer meets and does not connect."""
     from tests.fakes.gloo_group import GlooGroup
     from worker.error_kinds import describe_error
-    from worker.world.nccl_groups import meet
+    from worker.world.nccl_groups import Own, meet
 
     start_s = time.monotonic()
     if rank == 1:
-        meet(store, "half", 1, 2, "gloo:1:-1:1:", (2, 30, 7))
+        meet(store, "half", 1, 2, "gloo:1:-1:1:", Own((2, 30, 7)))
         store.wait(["tried"])
         return None
     try:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.gloo_group import GROUP_BYTES
 from tests.unit.worker.ranks import run_ranks
+from worker.world.nccl_groups import SHARING, check_shared
 
 CLAIMS = "tests.unit.worker.world.nccl_claims"
 OPTIONS = """
@@ -41,6 +42,12 @@ def test_a_group_of_the_new_class_is_made_without_a_driver_and_waits_for_its_han
 @pytest.mark.slow
 def test_two_versions_of_nccl_in_one_job_are_refused_on_every_rank():
     assert run_ranks(f"{CLAIMS}:mixed_versions", 2) == ["Mismatch", "Mismatch"]
+
+
+@pytest.mark.slow
+def test_two_ranks_on_one_gpu_are_refused_on_both_where_nccl_does_not_let_them():
+    refused = [["Unsupported", "HEDDLE_WIRE"], ["Missing", SHARING]]
+    assert run_ranks(f"{CLAIMS}:shares_a_gpu", 2) == [refused, refused]
 
 
 @pytest.mark.slow
@@ -75,3 +82,7 @@ def test_the_wires_of_a_world_end_in_one_call_and_one_by_one_is_found_out():
 @pytest.mark.slow
 def test_wires_of_a_device_are_freed_before_the_thread_that_trains_goes_on():
     assert run_ranks(f"{CLAIMS}:frees", 1) == [[False, 0]]
+
+
+def test_two_ranks_share_a_gpu_where_the_library_lets_them_and_it_is_asked_for():
+    check_shared((2, 30, 0), {SHARING: "1"})

@@ -8,7 +8,7 @@ from worker.device.device import CPU, CpuDevice
 from worker.errors import DeviceUnusable
 from worker.world.gloo_wire import GlooWire
 from worker.world.nccl_groups import GROUP_BYTES
-from worker.world.payload import SHARING, VARIABLE, Nccl, about, own_nccl, payload_of, wire_of
+from worker.world.payload import VARIABLE, Nccl, about, own_nccl, payload_of, wire_of
 
 NEW = Nccl((2, 30, 7), is_new=True)
 OLD = Nccl((2, 21, 5), is_new=False)
@@ -35,23 +35,17 @@ def test_the_class_follows_from_torch_and_from_the_library():
 
 
 @pytest.mark.parametrize(
-    ("environment", "nccl", "shares", "code", "field"),
+    ("environment", "nccl", "code", "field"),
     [
-        ({VARIABLE: "mpi"}, NEW, False, "Unknown", VARIABLE),
-        (ASKS, Nccl(None, is_new=False), False, "Missing", VARIABLE),
-        (ASKS, Nccl((2, 10, 3), is_new=False), False, "Unsupported", VARIABLE),
-        (ASKS | {SHARING: "1"}, Nccl((2, 29, 9), is_new=True), True, "Unsupported", VARIABLE),
-        (ASKS, NEW, True, "Missing", SHARING),
+        ({VARIABLE: "mpi"}, NEW, "Unknown", VARIABLE),
+        (ASKS, Nccl(None, is_new=False), "Missing", VARIABLE),
+        (ASKS, Nccl((2, 10, 3), is_new=False), "Unsupported", VARIABLE),
     ],
 )
-def test_what_cannot_be_had_is_refused_by_a_code(environment, nccl, shares, code, field):
+def test_what_cannot_be_had_is_refused_by_a_code(environment, nccl, code, field):
     with pytest.raises(DeviceUnusable) as caught:
-        wire_of("cuda", environment, nccl, shares)
+        wire_of("cuda", environment, nccl)
     assert (caught.value.code, caught.value.field) == (code, field)
-
-
-def test_two_ranks_share_a_gpu_where_the_library_lets_them_and_it_is_asked_for():
-    assert wire_of("cuda", ASKS | {SHARING: "1"}, NEW, shares_gpu=True) == "nccl"
 
 
 def test_a_wire_says_its_class_its_version_and_its_settings():
