@@ -49,7 +49,7 @@ def moving_classes(held: StateLayout, needed: StateLayout) -> tuple[MovingClass,
     """
     found: list[MovingClass] = []
     for parts, have in held.masks.items():
-        missing = needed.masks[parts] & ~have
+        missing = needed.masks[parts] & ~have & (held.regions.numel > 0)
         moving = missing.any(axis=0)
         lost = moving & ~have.any(axis=0)
         if lost.any():

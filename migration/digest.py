@@ -98,5 +98,5 @@ def bounds(
 def _digest(parts: tuple[torch.Tensor, ...], host: Host) -> int:
     hasher = hashlib.blake2b(digest_size=8)
     for part in parts:
-        hasher.update(host(part.detach().reshape(-1)).numpy().data)
+        hasher.update(host(part.detach().reshape(-1).contiguous()).numpy().data)
     return int.from_bytes(hasher.digest(), "big") >> 1

@@ -23,7 +23,7 @@ from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import Cuts, Mask, Regions, regions_of
-from planner.plans.state_rule import ZERO_0, PartNames, StateRule
+from planner.plans.state_rule import OWNED, PartNames, StateRule
 
 
 class Participant(Protocol):
@@ -77,7 +77,7 @@ def held_layout(
     members: Sequence[Participant],
     layouts: Mapping[int, Plan],
     cuts: Cuts,
-    rule: StateRule = ZERO_0,
+    rule: StateRule = OWNED,
 ) -> StateLayout:
     """Pieces that the members hold before the change.
 
@@ -131,7 +131,7 @@ def needed_layout(
     plan: Plan,
     members: Sequence[Participant],
     cuts: Cuts,
-    rule: StateRule = ZERO_0,
+    rule: StateRule = OWNED,
 ) -> StateLayout:
     """Pieces that the members must hold after the change.
 

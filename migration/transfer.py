@@ -27,7 +27,7 @@ from migration.layout import StateLayout
 from migration.links import Links, node_indices, usual_links
 from migration.rounds import Link, numbered
 from migration.slices import Line, Slice, line_of
-from planner.plans.regions import Regions
+from planner.plans.regions import Cuts, Regions
 
 MESSAGE_BYTES = 16_000_000  # gloo's and NCCL's rates are flat from 1 to 16 MB
 GRAIN_BYTES = 1_000_000  # less is not worth a second sender
@@ -112,7 +112,7 @@ class Transfer:
         """63 bits that name the plan; ranks compare them before the first byte."""
         hasher = hashlib.blake2b(digest_size=8)
         hasher.update(repr((self.classes, self.runs, self.nodes, self.message_bytes)).encode())
-        hasher.update(repr((self.regions.model, [sorted(d) for d in self.regions.cuts])).encode())
+        hasher.update(repr((self.regions.model, _degrees(self.regions.cuts))).encode())
         return int.from_bytes(hasher.digest(), "big") >> 1
 
     @cached_property
@@ -253,6 +253,11 @@ class Transfer:
                     slices.append(part)
                     size += part_bytes
         return tuple(slices), size
+
+
+def _degrees(cuts: Cuts) -> list[list[int]]:
+    """The cuts for a digest; those by owners of what is whole only where there are any."""
+    return [sorted(d) for d in (cuts[:3] if cuts.whole == {1} else cuts)]
 
 
 def plan_transfer(

@@ -11,8 +11,8 @@ from migration.layout import StateLayout
 from planner.model.shape import ModelShape
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
-from planner.plans.regions import common_refinement, regions_of
-from planner.plans.state_rule import ZERO_0
+from planner.plans.regions import regions_of, state_refinement
+from planner.plans.state_rule import OWNED
 
 PAPER_NODES = (3, 4, 4, 4, 4)  # GPUs of each node: 19 in all
 
@@ -28,7 +28,7 @@ class Change:
 
 def change_between(model: ModelShape, old: Plan, new: Plan, lost: Sequence[str] = ()) -> Change:
     """From one plan to another; the GPUs of `lost` nodes hold nothing any more."""
-    regions = regions_of(model, common_refinement([old, new]))
+    regions = regions_of(model, state_refinement([old, new]))
     before = {(seat.node, seat.gpu): seat for seat in RankMap.of(old).seats}
     before = {spot: seat for spot, seat in before.items() if spot[0] not in lost}
     after = {(seat.node, seat.gpu): seat for seat in RankMap.of(new).seats}
@@ -36,7 +36,7 @@ def change_between(model: ModelShape, old: Plan, new: Plan, lost: Sequence[str] 
 
     def layout(seats: dict) -> StateLayout:
         members = [[seats[spot]] if spot in seats else [] for spot in spots]
-        return StateLayout(regions, ZERO_0.masks(regions, members))
+        return StateLayout(regions, OWNED.masks(regions, members))
 
     return Change(layout(before), layout(after), tuple(node for node, _ in spots))
 

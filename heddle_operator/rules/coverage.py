@@ -20,8 +20,8 @@ from heddle_operator.state.snapshot import Observed
 from planner.model.shape import ModelShape
 from planner.plans.pieces import region_piece
 from planner.plans.ranks import Part, Seat
-from planner.plans.regions import SHARES, Mask, Regions, common_refinement, regions_of
-from planner.plans.state_rule import ZERO_0
+from planner.plans.regions import SHARES, Mask, Regions, regions_of, state_refinement
+from planner.plans.state_rule import OWNED
 from worker.contract import RankReport, Resume, resume_of
 
 NO_COMMON_STEP = "there is no step that all survivors can reach"
@@ -79,9 +79,9 @@ class Survivors:
                     part = record.parts[member.rank]
                     found.setdefault(part, record.seats[member.rank])
                 parts.setdefault(holder.pod, Counter())[part] += 1
-        cuts = common_refinement(record.plan for record in held.values())
+        cuts = state_refinement(record.plan for record in held.values())
         regions = regions_of(model, cuts) if held else None
-        masks = {p: ZERO_0.of_seat(regions, seat) for p, seat in found.items()} if regions else {}
+        masks = {p: OWNED.of_seat(regions, seat) for p, seat in found.items()} if regions else {}
         return Survivors(regions, masks, ranks, parts, progress)
 
     def lost_piece(self, without: Collection[str] = ()) -> str:
@@ -128,7 +128,7 @@ class Survivors:
         regions = self.regions
         if regions is None or not parts:
             return NO_STATE
-        found = np.zeros((len(ZERO_0.entries), len(regions)), dtype=bool)
+        found = np.tile(regions.numel == 0, (len(OWNED.entries), 1))
         for part in parts:
             if part is not None:
                 found |= self.masks[part]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -131,6 +131,8 @@ def cost_of(
 ) -> PlanCost:
     """The formula cost of a placed plan; memory is reported, not enforced.
 
+    The plan says its stage of ZeRO, whatever the workload asks for.
+
     Args:
         plan: its placement says which ranks share a node.
         workload: what it trains.
@@ -143,6 +145,7 @@ def cost_of(
         InvalidPlan: a node of the plan is not in the composition.
     """
     ranks = RankMap.of(plan)
+    workload = replace(workload, zero=plan.zero)
     replicas = replica_costs(plan, ranks, workload, composition, profile, placed=placed)
     return whole_cost(plan, ranks, replicas, workload, composition, profile)
 

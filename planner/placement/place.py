@@ -21,6 +21,7 @@ from planner.cluster.composition import Composition, Node
 from planner.model.shape import ModelShape
 from planner.placement.free_nodes import FreeNodes
 from planner.plans.movement import shared_numel
+from planner.plans.pieces import holders_min
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan
 from planner.plans.ranks import Pipeline, RankMap, Seat
 
@@ -290,11 +291,14 @@ def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> lis
 
 
 def holders_by_layer(model: ModelShape, plan: Plan) -> int:
-    """The smallest number of nodes that any piece lives on.
+    """The smallest number of nodes on which any piece has an owner.
 
     A TP group never crosses a node, so every piece of a layer lives on the same nodes, but for
-    tiled experts: equal to `planner.plans.pieces.holders_min`, without the table.
+    tiled experts: equal to `planner.plans.pieces.holders_min`, without the table.  With ZeRO 1 the
+    replicas of a template have other pieces, and the table is asked.
     """
+    if plan.zero:
+        return holders_min(model, plan)
     nodes: dict[tuple[int, int], list[str]] = defaultdict(list)  # replica by replica
     for placed in plan.placement:
         nodes[placed.template, placed.stage].append(placed.node)

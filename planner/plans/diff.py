@@ -22,8 +22,8 @@ from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.ranks import RankMap
-from planner.plans.regions import Mask, common_refinement, regions_of
-from planner.plans.state_rule import ZERO_0, StateRule, element_bytes
+from planner.plans.regions import Mask, regions_of, state_refinement
+from planner.plans.state_rule import OWNED, StateRule, element_bytes
 
 Fate = Literal["lost", "gained", "changed", "kept"]
 Gpu = tuple[str, int]
@@ -146,10 +146,10 @@ def _shape(template: FilledTemplate) -> object:
 
 
 def moves(
-    model: ModelShape, before: Plan, after: Plan, rule: StateRule = ZERO_0
+    model: ModelShape, before: Plan, after: Plan, rule: StateRule = OWNED
 ) -> dict[tuple[str, str], int]:
     """Bytes of state that go from node to node: {(from, to): bytes}."""
-    regions = regions_of(model, common_refinement([before, after]))
+    regions = regions_of(model, state_refinement([before, after]))
     sizes = [regions.numel * element_bytes(parts) for parts, _ in rule.entries]
     parts_bytes = np.concatenate(sizes).tolist()  # of each region, entry by entry
     held: dict[Gpu, Mask] = {}

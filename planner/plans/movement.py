@@ -2,22 +2,26 @@
 
 A GPU keeps what it holds, wherever its new rank is; what its new layout needs beyond that must come
 from others.  Closed form of the piece table's answer (a law test compares them), because the search
-asks often.  It counts by the rule that every holder has all parts, and no fraction is lost: the
-degrees of a plan divide the rows that they cut.
+asks often.  Without ZeRO every holder has all parts, and no fraction is lost: the degrees of a plan
+divide the rows that they cut.  Cuts by owners need not, so plans with ZeRO 1 are counted region by
+region.
 Source: design, section 3 ("only missing bytes move").
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from itertools import accumulate
+
+import numpy as np
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import holds_tied, tied_numel
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
-from planner.plans.regions import share_numels
-from planner.plans.state_rule import PARTS, element_bytes
+from planner.plans.regions import regions_of, share_numels, state_refinement
+from planner.plans.state_rule import OWNED, PARTS, element_bytes
 
 Slice = tuple[int, int]  # (index, of so many equal ones)
 
@@ -50,12 +54,29 @@ def held_numel(model: ModelShape, seat: Seat) -> int:
 def missing_bytes(model: ModelShape, current: Plan, plan: Plan) -> dict[tuple[str, int], int]:
     """Bytes of the new layout that each GPU, as (node, index), did not hold before."""
     before = {(seat.node, seat.gpu): seat for seat in RankMap.of(current).seats}
+    if current.zero or plan.zero:
+        return _missing_by_region(model, current, plan, before)
     missing: dict[tuple[str, int], int] = {}
     state_bytes = element_bytes(PARTS)
     for seat in RankMap.of(plan).seats:
         gpu = (seat.node, seat.gpu)
         kept = shared_numel(model, seat, before[gpu]) if gpu in before else 0
         missing[gpu] = (held_numel(model, seat) - kept) * state_bytes
+    return missing
+
+
+def _missing_by_region(
+    model: ModelShape, current: Plan, plan: Plan, before: Mapping[tuple[str, int], Seat]
+) -> dict[tuple[str, int], int]:
+    regions = regions_of(model, state_refinement([current, plan]))
+    masks = OWNED.masks(regions, [[seat] for seat in before.values()])
+    held = dict(zip(before, zip(*masks.values(), strict=True), strict=True))
+    sizes = [regions.numel * element_bytes(parts) for parts in masks]
+    missing: dict[tuple[str, int], int] = {}
+    for seat in RankMap.of(plan).seats:
+        gpu, needed = (seat.node, seat.gpu), OWNED.of_seat(regions, seat)
+        lacks = needed & ~np.array(held[gpu]) if gpu in held else needed
+        missing[gpu] = sum(int(size[mask].sum()) for size, mask in zip(sizes, lacks, strict=True))
     return missing
 
 

@@ -23,8 +23,9 @@ import numpy as np
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, layer_tensors, model_tensors
 from planner.plans.plan import Plan
-from planner.plans.ranks import RankMap, Seat
+from planner.plans.ranks import RankMap, Seat, Share
 from planner.plans.regions import (
+    WHOLE,
     Cuts,
     Ints,
     Mask,
@@ -33,6 +34,9 @@ from planner.plans.regions import (
     cut_points,
     regions_of,
     share_of,
+    shared_rows,
+    state_refinement,
+    units_of,
 )
 
 Ranks = tuple[int, ...]
@@ -56,28 +60,60 @@ class Piece(NamedTuple):
 @cache
 def tensor_pieces(tensor: Tensor, cuts: Cuts) -> tuple[Piece, ...]:
     """The pieces of a tensor in order: one for each region that it is in."""
-    share = share_of(tensor)
-    degrees = {"whole": frozenset({1}), "rows": cuts.tp, "experts": cuts.etp}[share]
-    experts = cut_points(tensor.experts, cuts.ep) if tensor.experts else (0, 1)
+    return tuple(piece for piece in _boxes_of(tensor, cuts) if not is_empty(piece))
+
+
+@cache
+def _boxes_of(tensor: Tensor, cuts: Cuts) -> tuple[Piece, ...]:
+    """A box of a tensor for each region of its share, in order.
+
+    One is empty where a tensor has fewer rows than owners.
+    """
+    of_experts, of_tp, of_etp, of_whole = units_of(cuts)
+    units, degrees = {
+        "whole": (of_whole, cuts.whole),
+        "rows": (of_tp, cuts.tp),
+        "experts": (of_etp, cuts.etp),
+    }[share_of(tensor)]
+    blocks: Sequence[tuple[int, int]] = [(0, 1)]
+    if tensor.experts:
+        blocks = [*pairwise(_places(tensor.experts, of_experts, cuts.ep))]
     return tuple(
         Piece(tensor.name, *rows, *block)
-        for block in pairwise(experts)
-        for rows in pairwise(cut_points(tensor.rows, degrees))
+        for block in blocks
+        for rows in pairwise(_places(tensor.rows, units, degrees))
     )
+
+
+def _places(size: int, units: int, degrees: frozenset[int]) -> list[int]:
+    """The cut points of so many rows, as often as some cuts fall on one row."""
+    return [point * size // units for point in cut_points(units, degrees)]
+
+
+def is_empty(piece: Piece) -> bool:
+    """Whether it has no row."""
+    return piece.start == piece.stop or piece.expert_start == piece.expert_stop
 
 
 def shard(tensor: Tensor, seat: Seat) -> Piece:
     """All that a seat holds of a tensor, whatever the cuts."""
+    return _box(tensor, seat, WHOLE, WHOLE)
+
+
+def owned(tensor: Tensor, seat: Seat) -> Piece:
+    """All that a seat owns of a tensor, whatever the cuts; maybe without a row."""
+    return _box(tensor, seat, seat.owner, seat.expert_owner)
+
+
+def _box(tensor: Tensor, seat: Seat, owner: Share, expert_owner: Share) -> Piece:
     if tensor.dim is None:
-        return Piece(tensor.name, 0, tensor.rows)
+        return Piece(tensor.name, *shared_rows(WHOLE, owner, tensor.rows))
     if not tensor.experts:
-        start, stop = (index * tensor.rows // seat.tp for index in (seat.slot, seat.slot + 1))
-        return Piece(tensor.name, start, stop)
-    (block, ep), (part, etp) = seat.expert_block, seat.expert_part
+        return Piece(tensor.name, *shared_rows((seat.slot, seat.tp), owner, tensor.rows))
+    block, ep = seat.expert_block
     return Piece(
         tensor.name,
-        part * tensor.rows // etp,
-        (part + 1) * tensor.rows // etp,
+        *shared_rows(seat.expert_part, expert_owner, tensor.rows),
         block * tensor.experts // ep,
         (block + 1) * tensor.experts // ep,
     )
@@ -103,9 +139,9 @@ def region_pieces(regions: Regions, held: Mask) -> tuple[Piece, ...]:
         for layer in np.unique(regions.layer[held]).tolist()
         for tensor in layer_tensors(regions.model, layer)
         for index, piece in enumerate(
-            tensor_pieces(tensor, regions.cuts), regions.first[layer, share_of(tensor)]
+            _boxes_of(tensor, regions.cuts), regions.first[layer, share_of(tensor)]
         )
-        if held[index]
+        if held[index] and not is_empty(piece)
     )
 
 
@@ -142,25 +178,36 @@ def _by_piece(regions: Regions, values: Sequence[Value]) -> dict[Piece, Value]:
         piece: values[index]
         for tensor in model_tensors(regions.model)
         for index, piece in enumerate(
-            tensor_pieces(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
+            _boxes_of(tensor, regions.cuts), regions.first[tensor.layer, share_of(tensor)]
         )
+        if not is_empty(piece)
     }
 
 
+def owners(model: ModelShape, plan: Plan) -> dict[Piece, Ranks]:
+    """{piece of the state: all ranks that own it}, in canonical order."""
+    regions = regions_of(model, state_refinement([plan]))
+    owning = np.ascontiguousarray(regions.owned_by(RankMap.of(plan).seats).T)
+    known: dict[bytes, Ranks] = {}
+    for row in owning:
+        known.setdefault(row.tobytes(), tuple(np.flatnonzero(row).tolist()))
+    return _by_piece(regions, [known[row.tobytes()] for row in owning])
+
+
 def node_counts(model: ModelShape, plan: Plan) -> dict[Piece, int]:
-    """On how many nodes each piece of the state lives."""
-    regions = regions_of(model, common_refinement([plan]))
+    """On how many nodes each piece of the state has an owner."""
+    regions = regions_of(model, state_refinement([plan]))
     return _by_piece(regions, _count_nodes(regions, plan).tolist())
 
 
 def holders_min(model: ModelShape, plan: Plan) -> int:
-    """The smallest number of nodes that any piece of the state lives on."""
-    return int(_count_nodes(regions_of(model, common_refinement([plan])), plan).min())
+    """The smallest number of nodes on which any piece of the state has an owner."""
+    return int(_count_nodes(regions_of(model, state_refinement([plan])), plan).min())
 
 
 def _count_nodes(regions: Regions, plan: Plan) -> Ints:
     seats = RankMap.of(plan).seats
-    held = regions.held(seats)
+    held = regions.owned_by(seats)
     _, node = np.unique([seat.node for seat in seats], return_inverse=True)
     order = np.argsort(node, kind="stable")
     first = np.flatnonzero(np.diff(node[order], prepend=-1))  # of each node's seats

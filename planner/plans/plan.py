@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,7 @@ class FilledTemplate:
     stages: tuple[Stage, ...]  # D stages in pipeline order
     micro_batch: Whole  # b, samples of one micro-batch
     micro_batches: tuple[Whole, ...]  # M_r of each replica; its length is the number of replicas n
+    zero: Index = 0  # stage of ZeRO: 1 cuts master weights and moments over the replicas
 
     @property
     def replicas(self) -> int:
@@ -109,13 +110,14 @@ class FilledTemplate:
         return (0, *(cut + 1 for cut in cuts[1:-1]), cuts[-1] + 2)
 
     def to_json(self) -> dict[str, Any]:
-        """The template as a row of `Plan.to_json`."""
-        return {
+        """The template as a row of `Plan.to_json`; its stage of ZeRO only where it is not 0."""
+        row = {
             "replicas": self.replicas,
             "micro_batch": self.micro_batch,
             "micro_batches": list(self.micro_batches),
             "stages": [stage.to_json() for stage in self.stages],
         }
+        return row | {"zero": self.zero} if self.zero else row
 
     def __str__(self) -> str:
         shape = " > ".join(f"{s.gpu_type} tp{s.tp} x {s.layers}" for s in self.stages)
@@ -171,6 +173,18 @@ class Plan:
     def tp_degrees(self) -> frozenset[int]:
         """The TP degrees in use."""
         return frozenset(stage.tp for template in self.templates for stage in template.stages)
+
+    @property
+    def zero(self) -> int:
+        """The stage of ZeRO, equal in all templates of a plan without faults."""
+        return max((template.zero for template in self.templates), default=0)
+
+    def with_zero(self, zero: int) -> Plan:
+        """The same plan with another stage of ZeRO."""
+        if zero == self.zero:
+            return self
+        templates = tuple(replace(template, zero=zero) for template in self.templates)
+        return replace(self, templates=templates)
 
     @cached_property
     def digest(self) -> str:
@@ -234,6 +248,9 @@ def _fill_faults(plan: Plan, workload: Workload) -> Iterator[str]:
     model = workload.model
     if not plan.templates:
         yield "the plan has no template"
+    stages_of_zero = sorted({template.zero for template in plan.templates})
+    if len(stages_of_zero) > 1 or stages_of_zero[-1:] > [1]:
+        yield f"its templates have the ZeRO stages {stages_of_zero}; all have 0, or all have 1"
     for index, template in enumerate(plan.templates):
         where = f"template {index}"
         layers = sum(stage.layers for stage in template.stages)

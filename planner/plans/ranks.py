@@ -12,9 +12,10 @@ from itertools import pairwise
 
 from planner.plans.plan import FilledTemplate, Plan
 
+Share = tuple[int, int]  # (index, of so many equal ones)
 # Of a model: first layer and the one behind its last, TP degree and slot, `expert_block`,
-# `expert_part`.
-Part = tuple[int, int, int, int, tuple[int, int], tuple[int, int]]
+# `expert_part`, `owner`, `expert_owner`.
+Part = tuple[int, int, int, int, Share, Share, Share, Share]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,26 @@ class Seat:
         return self._device % etp, etp
 
     @property
+    def owner(self) -> Share:
+        """(index, of so many): which share of what it holds, but experts, it owns.
+
+        An owner has master weight and moments.  With ZeRO 1 the replicas of a template share what
+        each of them holds; the slots of a TP group own alike what all of them hold.
+        """
+        template = self.pipeline.template
+        return (self.pipeline.replica, template.replicas) if template.zero else (0, 1)
+
+    @property
+    def expert_owner(self) -> Share:
+        """(index, EDP): which share of the experts that it holds it owns, likewise."""
+        template = self.pipeline.template
+        if not template.zero:
+            return 0, 1
+        stage = template.stages[self.stage]
+        ways = stage.ep * stage.expert_tp
+        return self._device // ways, template.replicas * stage.tp // ways
+
+    @property
     def _device(self) -> int:
         """Its number among the devices of its stage in all replicas of the template."""
         return self.pipeline.replica * self.tp + self.slot
@@ -105,10 +126,11 @@ class Seat:
 
     @property
     def part(self) -> Part:
-        """Its part of the model: seats with an equal part hold the same."""
+        """Its part of the model: seats with an equal part hold and own the same."""
         layers = self.layers
         ends = (layers.start, layers.stop, self.tp, self.slot)
-        return (*ends, self.expert_block, self.expert_part)
+        owners = self.owner, self.expert_owner
+        return (*ends, self.expert_block, self.expert_part, *owners)
 
     @property
     def layers(self) -> range:

@@ -11,7 +11,7 @@ Megatron-Core's.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -24,9 +24,12 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, holds_tied, layer_tensors
 from planner.plans.plan import Plan
 from planner.plans.ranks import Part, Seat
+from planner.plans.ranks import Share as Owner
 
 Share = Literal["whole", "rows", "experts"]
 SHARES: tuple[Share, ...] = ("whole", "rows", "experts")
+Units = tuple[int, int, int, int]
+WHOLE: Owner = (0, 1)  # the one share of what nobody shares
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -37,10 +40,11 @@ class Cuts(NamedTuple):
     tp: frozenset[int]  # of everything but routed experts
     ep: frozenset[int] = frozenset({1})  # over which whole experts are spread
     etp: frozenset[int] = frozenset({1})  # over which each expert is cut
+    whole: frozenset[int] = frozenset({1})  # of what TP leaves whole: owners alone cut it
 
 
 def common_refinement(plans: Iterable[Plan]) -> Cuts:
-    """The cuts of several plans together."""
+    """The cuts of several plans together, by what their ranks hold."""
     stages = [stage for plan in plans for template in plan.templates for stage in template.stages]
     return Cuts(
         frozenset(stage.tp for stage in stages),
@@ -49,9 +53,37 @@ def common_refinement(plans: Iterable[Plan]) -> Cuts:
     )
 
 
+def state_refinement(plans: Iterable[Plan]) -> Cuts:
+    """The cuts of several plans together, by what their ranks hold and own: those of the state."""
+    plans = tuple(plans)
+    held = common_refinement(plans)
+    tp, etp, whole = set(held.tp), set(held.etp), set(held.whole)
+    for template in (template for plan in plans for template in plan.templates if template.zero):
+        whole.add(template.replicas)
+        for stage in template.stages:
+            tp.add(stage.tp * template.replicas)
+            etp.add(template.replicas * stage.tp // stage.ep)  # ETP x EDP
+    return Cuts(frozenset(tp), held.ep, frozenset(etp), frozenset(whole))
+
+
 def cut_points(size: int, degrees: frozenset[int]) -> tuple[int, ...]:
     """The common refinement of `size` rows cut evenly by each degree, from 0 to `size`."""
     return tuple(sorted({index * size // n for n in (*degrees, 1) for index in range(n + 1)}))
+
+
+def shared_rows(part: Owner, owner: Owner, rows: int) -> tuple[int, int]:
+    """A share of a part of some rows, as [start, stop): shares tile a part, wherever cuts fall."""
+    (index, of), (turn, ways) = part, owner
+    first = index * ways + turn
+    return first * rows // (of * ways), (first + 1) * rows // (of * ways)
+
+
+def units_of(cuts: Cuts) -> Units:
+    """Of experts, of rows, of rows of experts, of rows of what is whole: `Regions.units`."""
+    ep, tp, etp, whole = (
+        math.lcm(*degrees) for degrees in (cuts.ep, cuts.tp, cuts.etp, cuts.whole)
+    )
+    return ep, tp, etp, whole
 
 
 def share_of(tensor: Tensor) -> Share:
@@ -80,11 +112,12 @@ class Regions:
     share: Ints  # index of each region's share in `SHARES` [regions]
     # first expert of each and the one behind its last, in 1 / `units[0]` of all [regions, 2]
     experts: Ints
-    # first row of each and the one behind its last, in 1 / `units[1]` of all (of TP) or 1 /
-    # `units[2]` (of ETP) [regions, 2]
+    # first row of each and the one behind its last, in 1 / `units[1]` of all (of TP), 1 /
+    # `units[2]` (of ETP) or 1 / `units[3]` (of what is whole) [regions, 2]
     rows: Ints
     numel: Ints  # parameters of each [regions]
-    units: tuple[int, int, int]  # the least common multiples of EP, TP and ETP degrees
+    # the least common multiples of the degrees of EP, TP and ETP, and of owners of what is whole
+    units: Units
     # {(layer, share): index of its first region}; the others follow
     first: dict[tuple[int, Share], int]
 
@@ -93,32 +126,49 @@ class Regions:
 
     def of_seat(self, seat: Seat) -> Mask:
         """Which regions a seat holds [regions]."""
-        of_experts, of_tp, of_etp = self.units
-        start, stop = self.rows[:, 0], self.rows[:, 1]
-        first, last = seat.slot * of_tp // seat.tp, (seat.slot + 1) * of_tp // seat.tp
-        (block, ep), (part, etp) = seat.expert_block, seat.expert_part
-        share = self.share
-        mine: Mask = (share == 0) | ((share == 1) & (first <= start) & (stop <= last))
+        return self._within(seat, WHOLE, WHOLE)
+
+    def owned(self, seat: Seat) -> Mask:
+        """Which regions a seat owns [regions], of those that it holds."""
+        return self._within(seat, seat.owner, seat.expert_owner)
+
+    def _within(self, seat: Seat, owner: Owner, expert_owner: Owner) -> Mask:
+        of_experts, of_tp, of_etp, of_whole = self.units
+        (block, ep), share = seat.expert_block, self.share
+        mine: Mask = (share == 0) & self._rows_in(WHOLE, owner, of_whole)
+        mine |= (share == 1) & self._rows_in((seat.slot, seat.tp), owner, of_tp)
         mine |= (
             (share == 2)
             & (block * of_experts // ep <= self.experts[:, 0])
             & (self.experts[:, 1] <= (block + 1) * of_experts // ep)
-            & (part * of_etp // etp <= start)
-            & (stop <= (part + 1) * of_etp // etp)
+            & self._rows_in(seat.expert_part, expert_owner, of_etp)
         )
         here = (seat.layers.start <= self.layer) & (self.layer < seat.layers.stop)
         if holds_tied(self.model, seat.layers):  # all rows of the embedding are the tied weight
             here |= (self.layer == 0) & (share == 1)
         return mine & here
 
+    def _rows_in(self, part: Owner, owner: Owner, units: int) -> Mask:
+        """Which regions have their rows in a share of a part of all [regions]."""
+        first, last = shared_rows(part, owner, units)
+        found: Mask = (first <= self.rows[:, 0]) & (self.rows[:, 1] <= last)
+        return found
+
     def held(self, seats: Iterable[Seat]) -> Mask:
         """Which regions each seat holds [seats, regions]."""
+        return self._by_part(seats, self.of_seat)
+
+    def owned_by(self, seats: Iterable[Seat]) -> Mask:
+        """Which regions each seat owns [seats, regions]."""
+        return self._by_part(seats, self.owned)
+
+    def _by_part(self, seats: Iterable[Seat], mask: Callable[[Seat], Mask]) -> Mask:
         known: dict[Part, Mask] = {}
         rows = []
         for seat in seats:
             part = seat.part
             if part not in known:
-                known[part] = self.of_seat(seat)
+                known[part] = mask(seat)
             rows.append(known[part])
         return np.array(rows, dtype=bool).reshape(len(rows), len(self))
 
@@ -126,13 +176,13 @@ class Regions:
 @cache
 def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
     """The regions of a model under some cuts."""
-    units = (math.lcm(*cuts.ep), math.lcm(*cuts.tp), math.lcm(*cuts.etp))
-    experts, tp, etp = (
+    units = units_of(cuts)
+    experts, tp, etp, whole = (
         tuple(pairwise(cut_points(unit, degrees)))
-        for unit, degrees in zip(units, (cuts.ep, cuts.tp, cuts.etp), strict=True)
+        for unit, degrees in zip(units, (cuts.ep, cuts.tp, cuts.etp, cuts.whole), strict=True)
     )
     grids: dict[Share, list[_Box]] = {
-        "whole": [(0, units[0], 0, 1)],
+        "whole": [(0, units[0], *row) for row in whole],
         "rows": [(0, units[0], *row) for row in tp],
         "experts": [(*block, *row) for block in experts for row in etp],
     }
@@ -169,13 +219,11 @@ def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
 _Box = tuple[int, int, int, int]  # experts [start, stop), rows [start, stop) of a region, in units
 
 
-def _numel(tensor: Tensor, box: _Box, units: tuple[int, int, int]) -> int:
+def _numel(tensor: Tensor, box: _Box, units: Units) -> int:
     """Elements of a tensor in a region, whole rows of whole experts, wherever the cuts fall."""
     share = share_of(tensor)
-    if share == "whole":
-        return tensor.numel
-    of_experts, of_tp, of_etp = units
-    of_rows = of_etp if share == "experts" else of_tp
+    of_experts, of_tp, of_etp, of_whole = units
+    of_rows = {"whole": of_whole, "rows": of_tp, "experts": of_etp}[share]
     rows = box[3] * tensor.rows // of_rows - box[2] * tensor.rows // of_rows
     experts = max(1, tensor.experts)
     if share == "experts":

@@ -1,7 +1,10 @@
-"""The rule of the state: its parts, their bytes, and which regions of each part a seat holds.
+"""The rule of the state: its parts, their bytes, and which regions of each part a seat has.
 
-Planner, migration, worker and checkpoints count by this one rule.  Parts with equal holders
-stand in one entry and travel together.
+Planner, migration, worker and checkpoints count by this one rule.  Parts with equal owners
+stand in one entry and travel together.  State is what owners have: without ZeRO each holder owns
+all that it holds.  With ZeRO 1 a holder has besides a weight that its owner's update writes.  It
+follows from the owner's, so it is no state: it neither travels nor is saved, and a loss of the
+owner cannot be made good by it, since the moments are gone.
 Source: Heddle, section 5.6 (DSM); Rajbhandari et al., "ZeRO", whose optimizer has other holders
 than the weights.
 """
@@ -31,27 +34,27 @@ def element_bytes(parts: PartNames) -> int:
 def copies(precision: Precision) -> PartNames:
     """The low-precision copy of the weight that is multiplied; none in fp32.
 
-    Each holder of the weight makes its own, so no copy travels and none is saved.
+    It follows from the master weight, so no copy travels and none is saved.
     """
     return () if precision == "fp32" else ("copy",)
 
 
 @dataclass(frozen=True, slots=True)
 class StateRule:
-    """Who holds which part of the state.
+    """Who has which part of the state.
 
     Attributes:
-        entries: (parts, which regions of them a seat holds); each of `PARTS` is in one entry.
+        entries: (parts, which regions of them a seat has); each of `PARTS` is in one entry.
     """
 
     entries: tuple[tuple[PartNames, Callable[[Regions, Seat], Mask]], ...]
 
     def of_seat(self, regions: Regions, seat: Seat) -> Mask:
-        """Which regions of each entry a seat holds [entries, regions]."""
+        """Which regions of each entry a seat has [entries, regions]."""
         return np.array([holds(regions, seat) for _, holds in self.entries], dtype=bool)
 
     def masks(self, regions: Regions, members: Sequence[Sequence[Seat]]) -> dict[PartNames, Mask]:
-        """{parts: which regions of them each member holds [members, regions]}.
+        """{parts: which regions of them each member has [members, regions]}.
 
         Args:
             regions: of the state, under the cuts of all plans in question.
@@ -64,4 +67,4 @@ class StateRule:
         return {parts: mask for (parts, _), mask in zip(self.entries, found, strict=True)}
 
 
-ZERO_0 = StateRule(((PARTS, Regions.of_seat),))  # every holder of a piece has all parts of it
+OWNED = StateRule(((PARTS, Regions.owned),))  # every owner of a piece has all parts of it

@@ -155,7 +155,8 @@ class Evaluator:
         if not self.max_gpus.allows(plan.gpus_by_type):
             return None
         asked = (self.workload, self.composition, self.profile)
-        if not self.workload.zero:
+        plan = plan.with_zero(self.workload.zero)
+        if not plan.zero:
             plan = joined(plan)
         ranks = RankMap.of(plan)
         replicas = replica_costs(plan, ranks, *asked)
@@ -184,8 +185,11 @@ class Evaluator:
         )
 
     def as_it_is(self, plan: Plan) -> Candidate | None:
-        """A plan that runs already, if it still fits composition and limits and is profiled."""
-        if faults(plan, self.workload, self.composition):
+        """A plan that runs already, if it still fits composition and limits and is profiled.
+
+        One with another stage of ZeRO is none that was asked for.
+        """
+        if plan.zero != self.workload.zero or faults(plan, self.workload, self.composition):
             return None
         if not self.max_gpus.allows(plan.gpus_by_type):
             return None
@@ -233,6 +237,7 @@ def best_placed(
         place(workload.model, templates, composition, rule=rule) for rule in all_rules(templates)
     )
     plans = [Plan(templates, where) for where in placements if where is not None]
+    plans = [plan.with_zero(workload.zero) for plan in plans]
     if plans and faults(plans[0], workload, composition):
         return plans[0]
     return min(

@@ -13,7 +13,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
-from planner.plans.regions import Cuts, common_refinement
+from planner.plans.regions import Cuts, state_refinement
 from tests.builders import MOE, moe_plans
 
 MODEL = ModelShape(name="law", layers=3, hidden=8, heads=4, kv_heads=4, ffn=8, vocab=12)
@@ -44,7 +44,7 @@ class Change:
 
     @property
     def cuts(self) -> Cuts:
-        return common_refinement([self.old, self.new])
+        return state_refinement([self.old, self.new])
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -131,10 +131,16 @@ def changes(draw, losses=False):
 
 @st.composite
 def any_changes(draw):
-    """Of a dense model, its head tied or not, or of one whose experts are tiled in any way."""
+    """Of a dense model, its head tied or not, or of one whose experts are tiled in any way.
+
+    Old and new plan have any stage of ZeRO.
+    """
     if draw(st.booleans()):
-        return replace(draw(changes()), model=draw(st.sampled_from((MODEL, TIED))))
-    return Change(draw(moe_plans()), draw(moe_plans()), frozenset(), MOE)
+        found = replace(draw(changes()), model=draw(st.sampled_from((MODEL, TIED))))
+    else:
+        found = Change(draw(moe_plans()), draw(moe_plans()), frozenset(), MOE)
+    before, after = draw(st.sampled_from((0, 1))), draw(st.sampled_from((0, 1)))
+    return replace(found, old=found.old.with_zero(before), new=found.new.with_zero(after))
 
 
 def whole_state(model=MODEL, seed=0):

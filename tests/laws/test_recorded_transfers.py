@@ -80,5 +80,6 @@ def test_a_transfer_has_the_digest_that_was_recorded(name):
     )
     messages = transfer.classes, transfer.runs, transfer.nodes, transfer.message_bytes
     hasher = hashlib.blake2b(repr(messages).encode(), digest_size=8)
-    hasher.update(repr([sorted(cuts) for cuts in transfer.regions.cuts]).encode())
+    assert transfer.regions.cuts.whole == {1}
+    hasher.update(repr([sorted(cuts) for cuts in transfer.regions.cuts[:3]]).encode())
     assert (transfer.num_bytes, hasher.hexdigest()) == RECORDED[name]

@@ -280,6 +280,7 @@ class ExactSearch:
             return -1
         shares = [1] * sum(len(one.where) for one in candidate)
         plan = plan_of(candidate, shares, self._composition)
+        plan = plan.with_zero(self._evaluator.workload.zero)
         holders = holders_by_layer(self._evaluator.workload.model, plan)
         return self._solutions.rank_of(holders, 0.0)[0]
 

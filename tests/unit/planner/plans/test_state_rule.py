@@ -9,7 +9,7 @@ from planner.cost.memory import RULES
 from planner.plans.diff import moves
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement, regions_of
-from planner.plans.state_rule import PARTS, ZERO_0, copies, element_bytes
+from planner.plans.state_rule import OWNED, PARTS, copies, element_bytes
 from tests.builders import MOE, OWNERS, moe_plans
 
 
@@ -25,7 +25,7 @@ def test_the_planner_counts_the_bytes_of_the_rule(precision, weight, optimizer):
 def test_without_zero_every_holder_has_all_parts(plan):
     seats = RankMap.of(plan).seats
     regions = regions_of(MOE, common_refinement([plan]))
-    ((parts, mask),) = ZERO_0.masks(regions, [[seat] for seat in seats]).items()
+    ((parts, mask),) = OWNED.masks(regions, [[seat] for seat in seats]).items()
     assert parts == PARTS
     assert (mask == regions.held(seats)).all()
 
