@@ -19,9 +19,8 @@ import click
 from planner.cluster.composition import LABEL
 from planner.cluster.gpu_types import HARDWARE
 from planner.model.catalogue import find_model
-from planner.model.shape import Kind
 from planner.model.workload import GpuWire, Precision, usual_workload
-from planner.profiles.entries import LayerKey, LinkCost
+from planner.profiles.entries import LinkCost
 from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
 from planner.profiles.profile import PROFILES, load_profile
 from planner.wording import counted
@@ -76,6 +75,13 @@ from worker.errors import WorkerError
     show_default=True,
     help="Wire of the links between GPUs: NCCL, or staged through memory of the host.",
 )
+@click.option(
+    "--max-tiling",
+    default=8,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Largest EP x ETP of experts; 1 measures the plain division alone.",
+)
 @click.pass_context
 def profile(
     ctx: click.Context,
@@ -89,6 +95,7 @@ def profile(
     repeats: int,
     output_folder: Path,
     wire: GpuWire,
+    max_tiling: int,
 ) -> None:
     """Measure one layer of each kind on a device of this machine.
 
@@ -99,7 +106,8 @@ def profile(
     ctx.obj = asked, wire
     if ctx.invoked_subcommand is None:
         where = _checked(asked)
-        _layers(where, wire, _numbers(tp), _numbers(micro_batch), seq_len, precision)
+        degrees, batches = _numbers(tp), _numbers(micro_batch)
+        _layers(where, wire, degrees, batches, seq_len, precision, max_tiling)
 
 
 class Asked(NamedTuple):
@@ -138,6 +146,7 @@ def _layers(
     micro_batches: tuple[int, ...],
     seq_len: int | None,
     precision: Precision | None,
+    max_tiling: int,
 ) -> None:
     import torch
 
@@ -146,9 +155,9 @@ def _layers(
     from worker.device.environment import environment_of
     from worker.profile.bench import Bench
     from worker.profile.files import make_folder, write_layers, write_links
-    from worker.profile.layers import check_model, kinds_of, measure_layer
+    from worker.profile.layers import check_model, measure_layer, parts_of
     from worker.profile.links import inside_node
-    from worker.profile.rows import Row, measured_rows
+    from worker.profile.rows import Part, Row, RowKey, measured_rows
     from worker.profile.types import measure_type
 
     folder, name, gpu_type, device, repeats = where
@@ -166,7 +175,7 @@ def _layers(
     bench = Bench(device_of(device), repeats)
     if gpu_type in HARDWARE:  # the name of no other type is known to the driver
         bench.device.check(gpu_type)
-    layers: dict[LayerKey, Row] = {}
+    layers: dict[RowKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None
     for degree in degrees:
@@ -174,12 +183,12 @@ def _layers(
             message, rings[degree] = inside_node(device, degree, repeats=repeats, wire=wire)
         ring = rings.get(degree)
 
-        def measure(kind: Kind, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
+        def measure(part: Part, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
             bench.spread = 0.0
             cost = measure_layer(
                 bench,
                 model,
-                kind,
+                part,
                 n,
                 b,
                 length,
@@ -190,13 +199,13 @@ def _layers(
 
         found, _ = measured_rows(
             measure,
-            kinds_of(model),
+            parts_of(model, degree, max_tiling),
             sorted(micro_batches),
             time.monotonic,
             math.inf,
             lambda *_: None,
         )
-        layers |= {(kind, gpu_type, degree, b): row for (kind, b), row in found.items()}
+        layers |= {(part, degree, b): row for (part, b), row in found.items()}
     memory, reserve = _memory(gpu_type, model.name, device)
     head = {
         "model": model.name,

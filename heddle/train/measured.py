@@ -131,7 +131,7 @@ def _is_damaged(folder: Path, machine: Machine) -> bool:
 
 def _is_worth_measuring(folder: Path, machine: Machine) -> bool:
     file = read_type_file(folder / NAME / f"{machine.gpu_type}.json")
-    rows = {(key[0], key[3]): row for key, row in rows_of(file).items()}
+    rows = {(part, b): row for (part, _, b), row in rows_of(file).items()}
     return worth_measuring(rows, machine.cores, os.getloadavg()[0])
 
 

@@ -21,13 +21,13 @@ from planner.profiles.profile import Profile
 from planner.request import PlanRequest
 from worker.device.device import CPU
 from worker.profile.bench import Bench
-from worker.profile.layers import kinds_of
+from worker.profile.layers import parts_of
 from worker.profile.machine import LAYERS_S, MICRO_BATCHES, REPEATS
-from worker.profile.rows import Row, measured_rows
+from worker.profile.rows import Part, Row, measured_rows
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "busy_machine.json").read_text())
 MODEL = find_model("tiny-llama")
-KINDS = kinds_of(MODEL)
+PARTS = parts_of(MODEL)
 FIXED_S = {"embedding": 0.0005, "block": 0.003, "head": 0.001}  # of a forward pass
 SAMPLE_S = {"embedding": 0.0003, "block": 0.004, "head": 0.006}  # likewise, for each sample
 BUILD_S = 0.05  # of a layer, before it is measured
@@ -93,7 +93,7 @@ def true_cost(kind: str, b: int) -> LayerCost:
 
 
 def profile_of(rows: dict) -> Profile:
-    layers = {(kind, "cpu", 1, b): row.cost for (kind, b), row in rows.items()}
+    layers = {(part.kind, "cpu", 1, b): row.cost for (part, b), row in rows.items()}
     return Profile(
         model=MODEL.name,
         sequence_length=128,
@@ -111,10 +111,10 @@ def measured_profile(noise: Noise) -> Profile:
     machine = Machine(noise)
     bench = Bench(CPU, REPEATS, clock=lambda: machine.now_s)
 
-    def measure(kind: str, b: int) -> Row:
+    def measure(part: Part, b: int) -> Row:
         machine.work(BUILD_S)
         bench.spread = 0.0
-        cost = true_cost(kind, b)
+        cost = true_cost(part.kind, b)
         forward_s = bench.seconds(lambda: machine.work(cost.forward_s))
         both_s = bench.seconds(lambda: machine.work(3 * cost.forward_s))
         return Row(
@@ -129,12 +129,14 @@ def measured_profile(noise: Noise) -> Profile:
         )
 
     rows, _ = measured_rows(
-        measure, KINDS, MICRO_BATCHES, lambda: machine.now_s, LAYERS_S, lambda *_: None
+        measure, PARTS, MICRO_BATCHES, lambda: machine.now_s, LAYERS_S, lambda *_: None
     )
     return profile_of(rows)
 
 
-TRUE = profile_of({(kind, b): Row(true_cost(kind, b)) for kind in KINDS for b in MICRO_BATCHES})
+TRUE = profile_of(
+    {(part, b): Row(true_cost(part.kind, b)) for part in PARTS for b in MICRO_BATCHES}
+)
 
 
 def throughput(profile: Profile, ranks: int, batch: int) -> float:

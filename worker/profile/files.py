@@ -14,18 +14,18 @@ from typing import Any
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import GpuWire
-from planner.profiles.entries import GpuType, LayerKey, LinkCost, as_row
+from planner.profiles.entries import GpuType, LinkCost, as_row
 from planner.profiles.profile import LINKS_FILE
 from planner.profiles.schema import TypeFile, read_links_file, read_type_file
 from worker.errors import WorkerError
-from worker.profile.rows import Row
+from worker.profile.rows import Part, Row, RowKey
 
 
 def write_layers(
     path: Path,
     head: Mapping[str, Any],
     gpu_type: GpuType,
-    layers: Mapping[LayerKey, Row],
+    layers: Mapping[RowKey, Row],
 ) -> int:
     """Write the file of one GPU type.
 
@@ -41,7 +41,7 @@ def write_layers(
     Raises:
         UnprofiledConfiguration: the file is of another model, length or precision.
     """
-    kept: dict[LayerKey, Row] = {}
+    kept: dict[RowKey, Row] = {}
     if path.exists():
         old = read_type_file(path)
         stated = (old.model, old.sequence_length, old.precision)
@@ -56,22 +56,25 @@ def write_layers(
             kept = rows_of(old)
     kept.update(layers)
     rows = [
-        {"kind": kind, "tp": tp, "micro_batch": b} | as_row(row.cost) | _how(row)
-        for (kind, _, tp, b), row in sorted(kept.items(), key=lambda entry: entry[0])
+        {"kind": part.kind, "tp": tp, "micro_batch": b}
+        | ({"ep": part.ep, "etp": part.etp} if part.etp else {})
+        | as_row(row.cost)
+        | _how(row)
+        for (part, tp, b), row in sorted(kept.items(), key=lambda entry: entry[0])
     ]
     content = {**head, "origin": "measured", "gpu_type": as_row(gpu_type), "layers": rows}
     _write(path, content)
     return len(rows)
 
 
-def rows_of(file: TypeFile) -> dict[LayerKey, Row]:
+def rows_of(file: TypeFile) -> dict[RowKey, Row]:
     """The rows of a file; of earlier versions without what is known of their measurement."""
-    name = file.gpu_type.name
-    return {
-        (row.kind, name, row.tp, row.micro_batch): Row(row.cost(), row.spread or 0.0, row.load)
-        for row in file.layers
-        if row.ep == 1 and row.etp in (None, row.tp)
-    }
+    found = {}
+    for row in file.layers:
+        is_plain = row.ep == 1 and row.etp in (None, row.tp)
+        part = Part(row.kind) if is_plain else Part(row.kind, row.ep, row.etp or row.tp)
+        found[part, row.tp, row.micro_batch] = Row(row.cost(), row.spread or 0.0, row.load)
+    return found
 
 
 def _how(row: Row) -> dict[str, float]:

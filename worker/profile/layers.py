@@ -2,6 +2,8 @@
 
 One block stands for all blocks.  A rank of a TP group is measured alone, on its shard and without
 its collectives; those are measured among processes (`worker.profile.links`) and added by size.
+Where experts are spread, peers are played by silent groups: the rank computes for as many rows as
+equally busy experts would get.  The way of the rows is priced apart.
 Invariant: every time is the smallest of its repeats, of the layers that the worker trains with.
 Source: Heddle, section 5.2 (profiling of one layer per repeated structure).
 """
@@ -20,13 +22,17 @@ from planner.profiles.entries import LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from worker.device.device import Device
 from worker.model.attention import attend
+from worker.model.experts.exchange import Place
+from worker.model.experts.mixture import ExpertPlace
 from worker.model.forward_context import CurrentContext, ForwardContext
-from worker.model.model import Layer
+from worker.model.model import Layer, MoeBlock
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
 from worker.model.rotary import rotate
 from worker.profile.bench import Bench
+from worker.profile.rows import Part
 from worker.trainable import why_untrainable
+from worker.world.silent import SilentGroup
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -42,15 +48,33 @@ def check_model(model: ModelShape) -> None:
         raise InvalidWorkload(f"{reason}; its modelled profile is there", code="Unsupported")
 
 
-def kinds_of(model: ModelShape) -> tuple[Kind, ...]:
-    """The kinds of layers that a model has; of experts the plain tiling is measured."""
-    return ("embedding", *model.block_kinds, "head")
+def parts_of(model: ModelShape, tp: int = 1, ways: int = 1) -> tuple[Part, ...]:
+    """What is measured of a model.
+
+    Args:
+        model: whose layers the worker has.
+        tp: TP degree.
+        ways: most parts, EP x ETP, into which experts are divided beside the plain division.
+    """
+    kinds: tuple[Kind, ...] = ("embedding", *model.block_kinds, "head")
+    experts = model.experts
+    if experts is None:
+        return tuple(map(Part, kinds))
+    degrees = [1 << power for power in range(ways.bit_length())]
+    tilings = (
+        Part("moe_block", ep, etp)
+        for ep in degrees
+        for etp in degrees
+        if experts.count % ep == 0 and experts.ffn % etp == 0 and ep * etp <= ways
+        if (ep, etp) != (1, tp)
+    )
+    return (*map(Part, kinds), *tilings)
 
 
 def measure_layer(
     bench: Bench,
     model: ModelShape,
-    kind: Kind,
+    part: Part,
     tp: int,
     micro_batch: int,
     sequence_length: int,
@@ -62,17 +86,18 @@ def measure_layer(
     Args:
         bench: where and how often.
         model: whose layers the worker has.
-        kind: of the layer.
+        part: kind of the layer, and how its experts are divided.
         tp: TP degree; the shard of slot 0 is measured.
         micro_batch: b.
         sequence_length: tokens a sample.
         precision: of weights and activations.
         reduce_s: seconds of an all-reduce of that many bytes among `tp` ranks.
     """
+    kind = part.kind
     index = {"embedding": 0, "block": 1, "moe_block": model.layers, "head": model.layers + 1}[kind]
     dtype = DTYPES[precision]
     device = bench.device
-    layer = _shard(model, index, tp, dtype, device)
+    layer = _shard(model, index, tp, part, dtype, device)
     layer.current.context = ForwardContext(seed=0, samples=range(micro_batch), device=device)
     tokens = device.put(torch.randint(0, model.vocab // tp, (micro_batch, sequence_length)))
     loss = loss_of(model, TensorParallel())
@@ -96,7 +121,10 @@ def measure_layer(
         layer.recompute = "selective"
         attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
-    reductions = {"embedding": 1, "block": 4, "moe_block": 4, "head": 1}[kind] if tp > 1 else 0
+    reductions: float = {"embedding": 1, "block": 4, "moe_block": 4, "head": 1}[kind]
+    if part.etp:  # tokens that a TP group had divided are gathered, which is half an all-reduce
+        reductions = 3
+    reductions = reductions if tp > 1 else 0
     return LayerCost(
         forward_s=forward_s,
         backward_s=max(0.0, both_s - forward_s),
@@ -108,15 +136,27 @@ def measure_layer(
     )
 
 
-def _shard(model: ModelShape, index: int, tp: int, dtype: torch.dtype, device: Device) -> Layer:
+def _shard(
+    model: ModelShape, index: int, tp: int, part: Part, dtype: torch.dtype, device: Device
+) -> Layer:
     def source(tensor: Tensor) -> torch.Tensor:
         shape = list(tensor.shape)
+        if tensor.experts:
+            shape[0] //= part.ep
         if tensor.dim is not None:
-            shape[tensor.dim] //= tp
+            shape[tensor.dim] //= (part.etp or tp) if tensor.experts else tp
         return device.put(torch.randn(shape, dtype=dtype) * 0.02)
 
     alone = TensorParallel()  # what its group would add is priced apart
-    return class_of(model, index)(model, index, alone, source, CurrentContext())
+    if part.etp and tp > 1:  # but for runs of the tokens
+        alone = TensorParallel(tp, 0, SilentGroup(tuple(range(tp))))
+    layer = class_of(model, index)(model, index, alone, source, CurrentContext())
+    if isinstance(layer, MoeBlock) and part.etp:
+        ep, etp = (Place(SilentGroup(tuple(range(n))), 0) for n in (part.ep, part.etp))
+        layer.place = ExpertPlace(
+            True, ep if part.ep > 1 else None, etp if part.etp > 1 else None, device.host
+        )
+    return layer
 
 
 def _attention(

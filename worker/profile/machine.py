@@ -19,7 +19,7 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,15 @@ from typing import Any
 import torch
 
 from planner.errors import HeddleError
-from planner.model.shape import Kind, ModelShape
-from planner.profiles.entries import LayerKey
+from planner.model.shape import ModelShape
 from planner.profiles.schema import read_type_file
 from worker.device.device import CPU
 from worker.errors import WorkerError
 from worker.profile.bench import Bench
 from worker.profile.files import rows_of, write_layers, write_links
-from worker.profile.layers import DTYPES, check_model, kinds_of, measure_layer
+from worker.profile.layers import DTYPES, check_model, measure_layer, parts_of
 from worker.profile.links import inside_node
-from worker.profile.rows import Row, again, doubtful, is_busy, measured_rows
+from worker.profile.rows import Part, Row, RowKey, again, doubtful, is_busy, measured_rows
 from worker.profile.types import measure_type
 
 MICRO_BATCHES = (1, 2, 4, 8, 16)
@@ -96,7 +95,7 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
     importlib.import_module("worker.rank.process")  # what a rank holds before it trains
     reserve = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     bench = Bench(CPU, REPEATS)
-    parts = len(MICRO_BATCHES) * len(kinds_of(model)) + 3
+    parts = len(MICRO_BATCHES) * len(parts_of(model, ways=question.cores)) + 3
     layers, left_out = _layers(question, model, bench, lambda done, what: say(done, parts, what))
     say(parts - 3, parts, "optimizer")
     entry = measure_type(
@@ -141,36 +140,35 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
 
 def _layers(
     question: Question, model: ModelShape, bench: Bench, say: Callable[[int, str], None]
-) -> tuple[dict[LayerKey, Row], str]:
+) -> tuple[dict[RowKey, Row], str]:
     """The entries, smallest micro-batch first, and which were left out and why."""
-    kinds = kinds_of(model)
-    parts, done = len(MICRO_BATCHES) * len(kinds), 0
+    parts = parts_of(model, ways=question.cores)
+    wanted, done = len(MICRO_BATCHES) * len(parts), 0
 
-    def next_part(kind: Kind, b: int) -> None:
+    def next_part(part: Part, b: int) -> None:
         nonlocal done
-        say(min(done, parts), f"{kind}, micro-batch {b}" + (", again" if done >= parts else ""))
+        say(min(done, wanted), f"{part}, micro-batch {b}" + (", again" if done >= wanted else ""))
         done += 1
 
     found, rest = measured_rows(
         _measure(question, model, bench),
-        kinds,
+        parts,
         MICRO_BATCHES,
         time.perf_counter,
         LAYERS_S,
         next_part,
     )
     left = f"micro-batches {', '.join(map(str, rest))}: they take too long to measure"
-    rows = {(kind, question.gpu_type, 1, b): row for (kind, b), row in found.items()}
-    return rows, left if rest else ""
+    return _on_one_rank(found), left if rest else ""
 
 
-def _measure(question: Question, model: ModelShape, bench: Bench) -> Callable[[Kind, int], Row]:
+def _measure(question: Question, model: ModelShape, bench: Bench) -> Callable[[Part, int], Row]:
     """Measurement of one row."""
 
-    def measure(kind: Kind, b: int) -> Row:
+    def measure(part: Part, b: int) -> Row:
         bench.spread = 0.0
         cost = measure_layer(
-            bench, model, kind, 1, b, question.sequence_length, question.precision, _no_group
+            bench, model, part, 1, b, question.sequence_length, question.precision, _no_group
         )
         return Row(cost, bench.spread, os.getloadavg()[0])
 
@@ -182,24 +180,27 @@ def _measure_again(
 ) -> None:
     """Measure the rows of a file that are in doubt; everything else of it stays."""
     kept = json.loads(file.read_text(encoding="utf-8"))
-    rows = {(key[0], key[3]): row for key, row in rows_of(read_type_file(file)).items()}
+    rows = {(part, b): row for (part, _, b), row in rows_of(read_type_file(file)).items()}
     bench = Bench(CPU, REPEATS)
     until_s = time.perf_counter() + LAYERS_S
     busy = {key for key, row in rows.items() if is_busy(row.load, question.cores)}
     parts, done = len(doubtful(rows) | busy), 0
 
-    def next_part(kind: Kind, b: int) -> None:
+    def next_part(part: Part, b: int) -> None:
         nonlocal done
-        say(min(done, parts), parts, f"{kind}, micro-batch {b}, again")
+        say(min(done, parts), parts, f"{part}, micro-batch {b}, again")
         done += 1
 
     measure = _measure(question, model, bench)
     again(rows, measure, time.perf_counter, until_s, next_part, frozenset(busy))
-    entries = {(kind, question.gpu_type, 1, b): row for (kind, b), row in rows.items()}
     head = {name: kept[name] for name in ("model", "sequence_length", "precision", "provenance")}
     head["provenance"] = {**kept["provenance"], "format": FORMAT}
-    write_layers(file, head, read_type_file(file).gpu_type, entries)
+    write_layers(file, head, read_type_file(file).gpu_type, _on_one_rank(rows))
     say(parts, parts, "done")
+
+
+def _on_one_rank(rows: Mapping[tuple[Part, int], Row]) -> dict[RowKey, Row]:
+    return {(part, 1, b): row for (part, b), row in rows.items()}
 
 
 def _no_group(num_bytes: float) -> float:

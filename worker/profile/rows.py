@@ -1,6 +1,6 @@
 """The rows of a measured profile: which contradict each other, and measuring those again.
 
-Rows of one kind of layer differ by the micro-batch alone, and time grows with it along a line that
+Rows of one part differ by the micro-batch alone, and time grows with it along a line that
 bends little; a row that lies above that line was measured while something else ran.  The smaller
 time of a row wins, as other load only ever adds.
 Invariant: pure but for what it calls.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from planner.model.shape import Kind
 from planner.profiles.entries import LayerCost
@@ -25,12 +26,32 @@ MORE_CONFIRMATIONS = 4  # of one that contradicts others, or whose repeats diffe
 CALMER = 0.5  # of the load at which a row was measured: the machine is worth asking again
 ROUNDS = 12  # in which rows are measured again
 GROWTH = 2.2  # a micro-batch twice as large takes up to so much longer
-Key = tuple[Kind, int]  # kind of layer, micro-batch
+
+
+class Part(NamedTuple):
+    """What is measured: a kind of layer, and how its experts are divided.
+
+    Attributes:
+        ep: degree over which whole experts are spread.
+        etp: degree over which each expert is cut; 0: as TP cuts the rest.
+    """
+
+    kind: Kind
+    ep: int = 1
+    etp: int = 0
+
+    def __str__(self) -> str:
+        """In a line on what is measured next."""
+        return self.kind + (f" with EP {self.ep} and ETP {self.etp}" if self.etp else "")
+
+
+Key = tuple[Part, int]  # and the micro-batch
+RowKey = tuple[Part, int, int]  # TP degree and micro-batch
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Measurement of a kind of layer at a micro-batch.
+    """Measurement of a part at a micro-batch.
 
     Attributes:
         spread: how much longer the median of its repeats was than the smallest.
@@ -68,11 +89,11 @@ def smaller(old: Row, new: Row) -> Row:
 def doubtful(rows: Mapping[Key, Row]) -> frozenset[Key]:
     """Rows that cannot all be true, or that nothing confirms yet."""
     found = {key for key, row in rows.items() if row.spread > SPREAD}
-    for kind in {kind for kind, _ in rows}:
-        own = {b: row for (other, b), row in rows.items() if other == kind}
+    for part in {part for part, _ in rows}:
+        own = {b: row for (other, b), row in rows.items() if other == part}
         wrong = contradicting({b: row.seconds for b, row in own.items()})
         wrong |= contradicting({b: row.cost.forward_s for b, row in own.items()})
-        found |= {(kind, b) for b in wrong}
+        found |= {(part, b) for b in wrong}
     return frozenset(
         key
         for key, row in rows.items()
@@ -118,18 +139,18 @@ def worth_measuring(rows: Mapping[Key, Row], cores: int, load: float) -> bool:
 
 
 def measured_rows(
-    measure: Callable[[Kind, int], Row],
-    kinds: Sequence[Kind],
+    measure: Callable[[Part, int], Row],
+    parts: Sequence[Part],
     micro_batches: Sequence[int],
     clock: Callable[[], float],
     limit_s: float,
-    say: Callable[[Kind, int], None],
+    say: Callable[[Part, int], None],
 ) -> tuple[dict[Key, Row], tuple[int, ...]]:
     """Measure all rows, smallest micro-batch first, then those in doubt again.
 
     Args:
         measure: one row.
-        kinds: of layers.
+        parts: of the model.
         micro_batches: ascending.
         clock: seconds that pass.
         limit_s: of all of it; a micro-batch that would pass it is not begun.
@@ -143,9 +164,9 @@ def measured_rows(
     left: tuple[int, ...] = ()
     for index, b in enumerate(micro_batches):
         start_s = clock()
-        for kind in kinds:
-            say(kind, b)
-            rows[kind, b] = replace(measure(kind, b), confirmations=0)
+        for part in parts:
+            say(part, b)
+            rows[part, b] = replace(measure(part, b), confirmations=0)
         now_s = clock()
         rest = tuple(micro_batches[index + 1 :])
         if rest and now_s - begin_s + GROWTH * (now_s - start_s) > limit_s:
@@ -157,10 +178,10 @@ def measured_rows(
 
 def again(
     rows: dict[Key, Row],
-    measure: Callable[[Kind, int], Row],
+    measure: Callable[[Part, int], Row],
     clock: Callable[[], float],
     until_s: float,
-    say: Callable[[Kind, int], None],
+    say: Callable[[Part, int], None],
     also: frozenset[Key] = frozenset(),
 ) -> None:
     """Measure rows in doubt again, in rounds, until none is left or the time is over.

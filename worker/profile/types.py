@@ -13,6 +13,7 @@ from worker.engine.optimizer import Recipe, update_
 from worker.engine.update_digest import update_digest
 from worker.profile.bench import Bench
 from worker.profile.layers import DTYPES, measure_layer
+from worker.profile.rows import Part
 
 OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that is updated
 RECIPE = Recipe(betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, gradient_clip=0.5)
@@ -80,7 +81,7 @@ def measure_launches(bench: Bench, model: ModelShape, precision: str) -> float:
     """
     if bench.device.torch_device.type == "cpu":
         return 0.0
-    return measure_layer(bench, model, "block", 1, 1, 1, precision, lambda _: 0.0).forward_s
+    return measure_layer(bench, model, Part("block"), 1, 1, 1, precision, lambda _: 0.0).forward_s
 
 
 def measure_copies(bench: Bench) -> float | None:

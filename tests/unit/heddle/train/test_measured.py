@@ -20,7 +20,7 @@ from planner.model.workload import Workload
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
 from tests.refusals import refused
 from worker.profile.files import write_layers, write_links
-from worker.profile.rows import Row
+from worker.profile.rows import Part, Row
 from worker.weights.hugging_face.config import config_of
 
 MACHINE = Machine("AMD EPYC", 2, 1 << 34)
@@ -68,7 +68,7 @@ def kept_profile(load: float, seconds=(1.0, 2.0, 4.0)) -> Path:
         for s in seconds
     ]
     rows = {
-        (kind, MACHINE.gpu_type, 1, b): Row(cost, 0.0, load)
+        (Part(kind), 1, b): Row(cost, 0.0, load)
         for kind in ("embedding", "block", "head")
         for b, cost in zip((1, 2, 4), costs, strict=True)
     }

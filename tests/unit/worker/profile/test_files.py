@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from planner.errors import UnprofiledConfiguration
 from planner.profiles.entries import GpuType, LayerCost, LinkCost
@@ -11,7 +12,7 @@ from planner.profiles.schema import read_links_file, read_type_file
 from tests.demo_profile import write_profile
 from tests.refusals import refused
 from worker.profile.files import rows_of, write_layers, write_links
-from worker.profile.rows import Row
+from worker.profile.rows import Part, Row
 
 HEAD = {
     "model": "tiny-llama",
@@ -40,14 +41,14 @@ LINK = LinkCost(1e-3, 1e9, ((10.0, 1e-3), (20.0, 2e-3)))
 
 def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    one = {("block", "demo-fast", 1, b): Row(COST, 0.1, 3.0) for b in (1, 2)}
+    one = {(Part("block"), 1, b): Row(COST, 0.1, 3.0) for b in (1, 2)}
     assert write_layers(path, HEAD, TYPE, one) == 2
     again = {
-        ("block", "demo-fast", 1, 2): Row(
+        (Part("block"), 1, 2): Row(
             LayerCost(forward_s=9.0, backward_s=9.0, tp_communication_s=0.0, activation_bytes=9)
         )
     }
-    assert write_layers(path, HEAD, TYPE, again | {("block", "demo-fast", 2, 1): Row(COST)}) == 3
+    assert write_layers(path, HEAD, TYPE, again | {(Part("block"), 2, 1): Row(COST)}) == 3
     write_links(path.parent, "demo-fast", {"hardware": "a test"}, message=LINK, network=LINK)
     profile = load_profile("tiny-llama", tmp_path)
     assert (profile.origin, profile.link_origin) == ("measured", "measured")
@@ -59,13 +60,13 @@ def test_a_new_tp_degree_adds_only_its_entries(tmp_path):
 def test_modelled_entries_do_not_stay_beside_measured_ones(tmp_path):
     write_profile(tmp_path)
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    assert write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST)}) == 1
+    assert write_layers(path, HEAD, TYPE, {(Part("block"), 1, 1): Row(COST)}) == 1
     assert json.loads(path.read_text())["origin"] == "measured"
 
 
 def test_another_length_is_refused(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
-    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST)})
+    write_layers(path, HEAD, TYPE, {(Part("block"), 1, 1): Row(COST)})
     with refused(UnprofiledConfiguration, "Mismatch"):
         write_layers(path, {**HEAD, "sequence_length": 64}, TYPE, {})
 
@@ -89,7 +90,7 @@ def test_links_of_another_wire_are_no_part_of_a_file(tmp_path):
 
 def test_a_row_keeps_how_it_was_measured_and_rows_of_earlier_files_are_read_without(tmp_path):
     path = tmp_path / "demo-fast.json"
-    write_layers(path, HEAD, TYPE, {("block", "demo-fast", 1, 1): Row(COST, 0.25, 3.0)})
+    write_layers(path, HEAD, TYPE, {(Part("block"), 1, 1): Row(COST, 0.25, 3.0)})
     (row,) = rows_of(read_type_file(path)).values()
     assert row == Row(COST, 0.25, 3.0)
     body = json.loads(path.read_text())
@@ -97,3 +98,20 @@ def test_a_row_keeps_how_it_was_measured_and_rows_of_earlier_files_are_read_with
     path.write_text(json.dumps(body))
     (row,) = rows_of(read_type_file(path)).values()
     assert row == Row(COST, 0.0, None)
+
+
+def test_a_tiling_of_experts_has_rows_of_its_own_and_a_profile_reads_them(tmp_path):
+    path = tmp_path / "tiny-mixtral" / "demo-fast.json"
+    head = {**HEAD, "model": "tiny-mixtral"}
+    plain, spread = Part("moe_block"), Part("moe_block", 2, 1)
+    slow = replace(COST, forward_s=9.0)
+    write_layers(path, head, TYPE, {(plain, 1, 1): Row(COST), (plain, 2, 1): Row(COST)})
+    assert write_layers(path, head, TYPE, {(spread, 1, 1): Row(slow)}) == 3
+    assert write_layers(path, head, TYPE, {(spread, 2, 1): Row(slow)}) == 4
+    assert set(rows_of(read_type_file(path))) == {
+        (part, tp, 1) for part in (plain, spread) for tp in (1, 2)
+    }
+    write_links(path.parent, "demo-fast", {"hardware": "a test"}, message=LINK, network=LINK)
+    profile = load_profile("tiny-mixtral", tmp_path)
+    assert profile.tiled_cost("demo-fast", 1, 1, 1, 1) == COST
+    assert profile.tiled_cost("demo-fast", 2, 1, 2, 1) == slow

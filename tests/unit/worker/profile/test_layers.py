@@ -9,14 +9,15 @@ from planner.model.catalogue import find_model
 from tests.refusals import refused
 from worker.device.device import CPU
 from worker.profile.bench import Bench
-from worker.profile.layers import check_model, measure_layer
+from worker.profile.layers import check_model, measure_layer, parts_of
+from worker.profile.rows import Part
 
-TINY = find_model("tiny-llama")
+TINY, MIXTRAL = find_model("tiny-llama"), find_model("tiny-mixtral")
 BENCH = Bench(CPU, 1)
 
 
 def measured(kind: str, tp: int = 1, b: int = 1, precision: str = "fp32"):
-    return measure_layer(BENCH, TINY, kind, tp, b, 32, precision, lambda size: size / 1e9)
+    return measure_layer(BENCH, TINY, Part(kind), tp, b, 32, precision, lambda size: size / 1e9)
 
 
 @pytest.mark.parametrize("kind", ["embedding", "block", "head"])
@@ -41,3 +42,31 @@ def test_layers_that_the_worker_does_not_have_are_refused():
         check_model(find_model("deepseek-v3-like"))
     for name in ("gpt-neo-2.7b", "qwen3-32b", "llama3-8b", "mixtral-8x7b"):
         check_model(find_model(name))
+
+
+def test_every_division_of_experts_is_measured_that_leaves_none_cut_unevenly():
+    found = parts_of(MIXTRAL, tp=2, ways=4)
+    assert [part for part in found if not part.etp] == [
+        Part("embedding"), Part("moe_block"), Part("head"),
+    ]  # fmt: skip
+    tilings = {(part.ep, part.etp) for part in found if part.etp}
+    assert tilings == {(1, 1), (1, 4), (2, 1), (2, 2), (4, 1)}  # EP 1, ETP 2 is the plain one
+    assert [*parts_of(TINY, ways=4)] == [*map(Part, ("embedding", "block", "head"))]
+
+
+@pytest.mark.parametrize(("tp", "ep", "etp"), [(1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 1)])
+def test_a_rank_of_a_tiling_keeps_what_its_peers_send_it(tp, ep, etp):
+    """Of equally busy experts a rank gets k T ETP / TP rows, each of the width F / ETP."""
+    tokens, experts = 2 * 32, MIXTRAL.experts
+
+    def cost(part):
+        return measure_layer(BENCH, MIXTRAL, part, tp, 2, 32, "fp32", lambda size: size / 1e9)
+
+    tiled, plain = cost(Part("moe_block", ep, etp)), cost(Part("moe_block"))
+    assert tiled.forward_s > 0
+    assert tiled.backward_s > 0
+    rows = experts.per_token * tokens * etp // tp
+    least = 4 * rows * (MIXTRAL.hidden + 3 * experts.ffn // etp)
+    assert least < tiled.activation_bytes < 3 * plain.activation_bytes + 3 * least
+    message = 4 * tokens * MIXTRAL.hidden
+    assert tiled.tp_communication_s == pytest.approx((tp > 1) * 3 * message / 1e9)

@@ -15,7 +15,7 @@ from tests.refusals import refused
 from worker.profile import machine
 from worker.profile.files import write_layers
 from worker.profile.machine import PEAK_KEY, Question, measure
-from worker.profile.rows import Row
+from worker.profile.rows import Part, Row
 
 TINY = find_model("tiny-llama")
 
@@ -66,7 +66,7 @@ def test_a_kept_row_that_contradicts_others_is_measured_again_and_the_rest_stays
     file = tmp_path / "kept" / "tiny-llama" / "cpu-x.json"
     costs = {1: 1e-9, 2: 50.0, 4: 2.5e-9}
     rows = {
-        ("block", "cpu-x", 1, b): Row(
+        (Part("block"), 1, b): Row(
             LayerCost(forward_s=s, backward_s=s, tp_communication_s=0.0, activation_bytes=1)
         )
         for b, s in costs.items()
@@ -93,3 +93,11 @@ def test_a_model_without_layers_of_ours_leaves_nothing_behind(tmp_path):
     with refused(HeddleError, "Unsupported"):
         measure(question(tmp_path / "kept", find_model("deepseek-v3-like")), lambda *_: None)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_spread_experts_are_measured_as_far_as_there_are_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "LAYERS_S", 0.0)
+    measure(question(tmp_path / "kept", find_model("tiny-mixtral")), lambda *_: None)
+    found = load_profile("tiny-mixtral", tmp_path / "kept")
+    assert set(found.tiles) == {("cpu-x", 1, 1, 2, 1), ("cpu-x", 1, 1, 1, 2)}

@@ -9,6 +9,7 @@ import pytest
 from planner.profiles.entries import LayerCost
 from worker.profile.rows import (
     CONFIRMATIONS,
+    Part,
     Row,
     again,
     contradicting,
@@ -17,6 +18,8 @@ from worker.profile.rows import (
     smaller,
     worth_measuring,
 )
+
+BLOCK = Part("block")
 
 
 def row(seconds: float, **known) -> Row:
@@ -95,16 +98,16 @@ def test_a_row_is_believed_once_later_ones_agree():
 
 
 def test_rows_that_contradict_others_are_measured_again_and_no_others():
-    rows = {("block", b): row(seconds) for b, seconds in ((1, 1.0), (2, 9.0), (4, 4.0))}
+    rows = {(BLOCK, b): row(seconds) for b, seconds in ((1, 1.0), (2, 9.0), (4, 4.0))}
     asked = []
 
-    def measure(kind, b):
+    def measure(part, b):
         asked.append(b)
         return row(2.0)
 
     again(rows, measure, itertools.count().__next__, 100, lambda *_: None)
     assert set(asked) == {2}
-    assert rows["block", 2].seconds == pytest.approx(2.0)
+    assert rows[BLOCK, 2].seconds == pytest.approx(2.0)
     assert not doubtful(rows)
 
 
@@ -112,12 +115,12 @@ def test_each_row_is_measured_until_it_is_confirmed_or_the_time_is_over():
     def measured(limit_s):
         asked = []
 
-        def measure(kind, b):
+        def measure(part, b):
             asked.append(b)
             return row(float(b))
 
         found = measured_rows(
-            measure, ("block",), (1, 2), itertools.count().__next__, limit_s, lambda *_: None
+            measure, (BLOCK,), (1, 2), itertools.count().__next__, limit_s, lambda *_: None
         )
         return asked, found[1]
 
@@ -126,10 +129,10 @@ def test_each_row_is_measured_until_it_is_confirmed_or_the_time_is_over():
 
 
 def test_a_kept_row_is_worth_measuring_on_a_machine_that_is_quieter():
-    sound = {("block", b): row(float(b), load=1.0) for b in (1, 2, 4)}
+    sound = {(BLOCK, b): row(float(b), load=1.0) for b in (1, 2, 4)}
     assert not worth_measuring(sound, cores=2, load=0.1)
-    busy = {("block", b): row(float(b), load=15.0) for b in (1, 2, 4)}
+    busy = {(BLOCK, b): row(float(b), load=15.0) for b in (1, 2, 4)}
     assert worth_measuring(busy, cores=2, load=1.0)
     assert not worth_measuring(busy, cores=2, load=14.0)
-    contradict = {**sound, ("block", 2): row(9.0)}  # of a file that does not tell the load
+    contradict = {**sound, (BLOCK, 2): row(9.0)}  # of a file that does not tell the load
     assert worth_measuring(contradict, cores=2, load=14.0)
