@@ -67,9 +67,8 @@ def find_policy(model: str, folder: Path | None = None) -> Policy:
         named = model if model in MODELS else "PATH"
         where_from = "" if model in MODELS else " (PATH: of its config.json)"
         raise NoPolicy(
-            f"there is no policy for this model ({model}); leave the method out, use one of "
-            f"search, columns, or train one with `heddle train-policy --model {named}`{where_from} "
-            f"and name its folder as {{field}}",
+            f"there is no policy for {model}; train one with `heddle train-policy --model {named}`"
+            f"{where_from} and name its folder as {{field}}, or use the method search or columns",
             field="policy",
             code="Missing",
         ) from None
