@@ -228,9 +228,8 @@ def memory_unit(peak_bytes: int) -> tuple[str, float]:
 
 
 def _stage(stage: Stage) -> str:
-    tiling = f" ep{stage.ep} etp{stage.expert_tp}" if stage.is_tiled else ""
     again = "" if stage.recompute == "none" else f" {stage.recompute} recomputation"
-    return f"{stage.gpu_type} tp{stage.tp} x {stage.layers}{tiling}{again}"
+    return f"{stage}{again}"
 
 
 def _ms(seconds: float) -> str:

@@ -64,6 +64,10 @@ class Stage:
         row = {name: getattr(self, name) for name in ("gpu_type", "tp", "layers", "recompute")}
         return row | {"ep": self.ep, "etp": self.expert_tp} if self.is_tiled else row
 
+    def __str__(self) -> str:
+        experts = f" ep{self.ep} etp{self.expert_tp}" if self.is_tiled else ""
+        return f"{self.gpu_type} tp{self.tp}{experts} x {self.layers}"
+
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
@@ -120,7 +124,7 @@ class FilledTemplate:
         return row | {"zero": self.zero} if self.zero else row
 
     def __str__(self) -> str:
-        shape = " > ".join(f"{s.gpu_type} tp{s.tp} x {s.layers}" for s in self.stages)
+        shape = " > ".join(map(str, self.stages))
         return f"{self.replicas} x [{shape}] b={self.micro_batch}"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from planner.errors import InvalidPlan
 from planner.model.experts import Experts
-from planner.plans.plan import Plan, check, faults
+from planner.plans.plan import FilledTemplate, Plan, Stage, check, faults
 from tests.builders import MODEL, compositions, nodes, on_one_node, plans_on, template, workload
 from tests.refusals import refused
 
@@ -53,6 +53,13 @@ def test_every_fault_is_named(plan, text, batch, sentence):
     assert any(sentence in fault for fault in faults(plan, workload(batch), nodes(text)))
     with refused(InvalidPlan, "Unsupported"):
         check(plan, workload(batch), nodes(text))
+
+
+def test_a_template_says_how_its_experts_are_divided_where_they_are():
+    plain, spread = (Stage(gpu_type="a", tp=2, layers=3, ep=ep, etp=1) for ep in (1, 4))
+    cut = Stage(gpu_type="a", tp=2, layers=3)
+    said = FilledTemplate((spread, plain, cut), 1, (2, 2))
+    assert str(said) == "2 x [a tp2 ep4 etp1 x 3 > a tp2 ep1 etp1 x 3 > a tp2 x 3] b=1"
 
 
 def test_blocks_without_experts_are_not_tiled():
