@@ -6,10 +6,13 @@ from dataclasses import replace
 
 from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
 from planner.model.experts import Experts, Routing
-from planner.model.shape import ModelShape
+from planner.model.shape import LatentAttention, ModelShape
 
 _SIZES = {"layers": 4, "hidden": 32, "heads": 4, "ffn": 48, "vocab": 260}
 _GPT = {"kv_heads": 4, "gated": False, "rotary": False, "bias": True, "max_positions": 40}
+_YARN = RotaryScaling(
+    kind="yarn", factor=4.0, original_positions=8, magnitude=1.0, score_magnitude=0.7
+)
 FAMILIES: dict[str, ModelShape] = {
     shape.name: shape
     for shape in (
@@ -54,7 +57,8 @@ FAMILIES: dict[str, ModelShape] = {
             o_bias=True,
             ffn_bias=True,
             arithmetic=Arithmetic(
-                norm_epsilon=1e-5, rotary=Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 16))
+                norm_epsilon=1e-5,
+                rotary=Rotary(5e5, RotaryScaling(kind="llama3", factor=8.0, original_positions=16)),
             ),
         ),
         ModelShape(
@@ -62,7 +66,9 @@ FAMILIES: dict[str, ModelShape] = {
             **_SIZES,
             kv_heads=4,
             arithmetic=Arithmetic(
-                norm_epsilon=1e-5, windows=(6,), rotary=Rotary(1e4, RotaryScaling("linear", 2.0))
+                norm_epsilon=1e-5,
+                windows=(6,),
+                rotary=Rotary(1e4, RotaryScaling(kind="linear", factor=2.0)),
             ),
         ),
         ModelShape(
@@ -114,6 +120,60 @@ MIXTURES: dict[str, ModelShape] = {
                 routing=Routing(renormalise=False),
             ),
             arithmetic=Arithmetic(rotary=Rotary(1e6)),
+        ),
+        ModelShape(
+            name="deepseek-v2",  # queries are not compressed, and the method is greedy
+            **_SIZES,
+            kv_heads=4,
+            head_width=12,
+            latent=LatentAttention(query_rank=0, kv_rank=16, rope=4, value=10),
+            experts=Experts(
+                count=8,
+                per_token=3,
+                ffn=24,
+                shared=2,
+                dense_blocks=1,
+                routing=Routing(renormalise=False, scale=1.5),
+                auxiliary=0.5,
+            ),
+            arithmetic=Arithmetic(rotary=Rotary(1e4, _YARN)),
+        ),
+        ModelShape(
+            name="deepseek-v2-groups",
+            **_SIZES,
+            kv_heads=4,
+            head_width=12,
+            latent=LatentAttention(query_rank=20, kv_rank=16, rope=4, value=10),
+            experts=Experts(
+                count=8,
+                per_token=3,
+                ffn=24,
+                shared=1,
+                routing=Routing(renormalise=False, scale=4.0, groups=4, groups_kept=2),
+            ),
+        ),
+        ModelShape(
+            name="deepseek-v3",
+            **_SIZES,
+            kv_heads=4,
+            head_width=12,
+            latent=LatentAttention(query_rank=20, kv_rank=16, rope=4, value=8),
+            experts=Experts(
+                count=8,
+                per_token=2,
+                ffn=24,
+                shared=1,
+                dense_blocks=2,
+                routing=Routing(
+                    score="sigmoid",
+                    scale=2.5,
+                    groups=4,
+                    groups_kept=2,
+                    group_score="two",
+                    bias=True,
+                ),
+                auxiliary=0.1,
+            ),
         ),
     )
 }

@@ -29,6 +29,16 @@ _SIZES = {
     "eos_token_id": 2,
 }
 _GROUPED = {**_SIZES, "num_key_value_heads": 2}
+_DEEPSEEK = {
+    **_SIZES,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 10,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "gpt2": {
         "vocab_size": 200,
@@ -74,6 +84,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [0],
         "decoder_sparse_step": 1,
     },
+    "deepseek_v2": {
+        **_DEEPSEEK,
+        "n_routed_experts": 6,
+        "q_lora_rank": None,
+        "first_k_dense_replace": 1,
+    },
+    "deepseek_v3": {
+        **_DEEPSEEK,
+        "n_routed_experts": 8,
+        "n_shared_experts": 1,
+        "n_group": 4,
+        "topk_group": 2,
+        "q_lora_rank": 20,
+        "first_k_dense_replace": 0,
+        "num_mtp_layers": 0,
+    },
 }
 
 
@@ -93,9 +119,14 @@ def model_of(kind: str, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config_of(kind))
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in (*model.parameters(), *biases_of(model)):
             parameter.normal_()
     return model
+
+
+def biases_of(model: Any) -> list[Any]:
+    """The biases of experts, which have no gradient."""
+    return [one for name, one in model.named_buffers() if name.endswith("correction_bias")]
 
 
 def save(kind: str, folder: Path, **options: Any) -> Any:

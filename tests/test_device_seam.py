@@ -10,7 +10,7 @@ SEAM = ("worker/device/", "worker/profile/")  # a profile measures the device it
 MOST_FILES, MOST_EXCEPTIONS = 6, 5
 READS = {"item", "tolist", "cpu"}
 EXCEPTIONS = {  # each with its reason
-    "worker/engine/reference.py": "plain torch on the processor, which shares nothing",
+    "worker/engine/reference/training.py": "plain torch on the processor, which shares nothing",
     "worker/engine/step_summary.py": "the slots of the step are host tensors",
     "worker/model/experts/products.py": "the loop takes what torch cannot group, on a processor",
     "worker/weights/final_weights.py": "the table of digests is a host tensor",

@@ -245,7 +245,7 @@ def reference(training: str, steps: int, output: str | None) -> None:
     """Train in one process of plain torch, to compare losses with."""
     import torch
 
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     spec = _training(Path(training))
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core

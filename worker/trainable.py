@@ -6,10 +6,9 @@ layers and by the reference alike, and nothing is approximated in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from planner.model.experts import Experts
 from planner.model.shape import ModelShape
 
 
@@ -23,7 +22,7 @@ def why_untrainable(
         sequence_length: tokens of a sample.
         masks_documents: whether each document of a sample is computed as if it were alone.
     """
-    missing = [*_missing(model), *model.arithmetic.lacking]
+    missing = model.arithmetic.lacking
     if missing:
         return (
             f"model {model.name!r} can be planned and priced but not trained, because the worker "
@@ -62,22 +61,3 @@ def beyond_positions(
         f"the config.json of model {model.name!r} has max_position_embeddings {positions}, the "
         f"sequence length is {sequence_length}; it is trained beyond the positions it was made for"
     )
-
-
-def _missing(model: ModelShape) -> Iterator[str]:
-    if model.experts is not None:
-        yield from _missing_of_experts(model.experts)
-    if model.latent is not None:
-        yield "latent attention"
-
-
-def _missing_of_experts(experts: Experts) -> Iterator[str]:
-    routing = experts.routing
-    if experts.shared:
-        yield "shared experts"
-    if routing.score != "softmax":
-        yield f"the score {routing.score!r} of experts"
-    if routing.groups > 1:
-        yield "groups of experts"
-    if routing.bias:
-        yield "a bias of experts"

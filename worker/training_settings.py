@@ -250,6 +250,13 @@ class Training(Section):
     gradient_clip: Positive = Field(
         default=1.0, description="Norm to which larger gradients are clipped."
     )
+    router_bias_rate: NotNegative = Field(
+        default=1e-3,
+        description=(
+            "Change of the bias of each expert after a step, of models whose experts have "
+            "one. Experts with fewer tokens than the mean get more. 0 keeps the biases."
+        ),
+    )
     on_non_finite: OnNonFinite = Field(
         default="Stop",
         description=(

@@ -115,6 +115,7 @@ def check(folder: Path, output: str) -> None:
         "files": list(held.files),
         "missing": list(missing),
         "left_over": list(left_over),
+        "left_out": list(held.left_out),
         "wrong": list(wrong),
     }
     print_findings(about, output)

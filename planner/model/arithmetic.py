@@ -16,20 +16,25 @@ from typing import Any, Literal, get_args
 from planner.errors import InvalidWorkload
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
-ScalingKind = Literal["linear", "llama3"]
+ScalingKind = Literal["linear", "llama3", "yarn"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RotaryScaling:
     """How rotary positions are stretched beyond those of the first training.
 
     Attributes:
         kind: `linear` divides every frequency by `factor`; `llama3` divides low ones, keeps high
-            ones and goes smoothly from one to the other.
+            ones and goes smoothly from one to the other; `yarn` does so by other bounds, and scales
+            what is rotated, and scores of latent attention.
         factor: by which frequencies are divided.
         low_frequency_factor: wavelengths above `original_positions` / this are low frequencies.
         high_frequency_factor: wavelengths below `original_positions` / this are high frequencies.
         original_positions: tokens of a sample in the first training.
+        fast_turns: frequencies that turn more often in these positions are kept; of yarn.
+        slow_turns: frequencies that turn less often are divided; of yarn.
+        magnitude: `mscale` of configurations: what is rotated grows with it; 0: none is stated.
+        score_magnitude: `mscale_all_dim`: the same for scores; 0: none is stated.
     """
 
     kind: ScalingKind
@@ -37,6 +42,29 @@ class RotaryScaling:
     low_frequency_factor: float = 1.0
     high_frequency_factor: float = 4.0
     original_positions: int = 8192
+    fast_turns: float = 32.0
+    slow_turns: float = 1.0
+    magnitude: float = 0.0
+    score_magnitude: float = 0.0
+
+    @property
+    def rotated_scale(self) -> float:
+        """By what queries and keys are multiplied when they are rotated."""
+        if self.kind != "yarn":
+            return 1.0
+        if self.magnitude and self.score_magnitude:
+            return self._grown(self.magnitude) / self._grown(self.score_magnitude)
+        return self._grown(1.0)
+
+    @property
+    def score_scale(self) -> float:
+        """By what scores of latent attention are multiplied."""
+        is_stated = self.kind == "yarn" and self.score_magnitude
+        return self._grown(self.score_magnitude) ** 2 if is_stated else 1.0
+
+    def _grown(self, magnitude: float) -> float:
+        """YaRN's temperature: 1 + 0.1 x magnitude x ln(factor)."""
+        return 1.0 if self.factor <= 1 else 0.1 * magnitude * math.log(self.factor) + 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +168,10 @@ _RULES: Mapping[str, tuple[Any, str]] = {
     "low_frequency_factor": (lambda v: _is_number(v, 1e-6), "a number above 0"),
     "high_frequency_factor": (lambda v: _is_number(v, 1e-6), "a number above 0"),
     "original_positions": (_is_whole, "a whole number"),
+    "fast_turns": (lambda v: _is_number(v, 1e-6), "a number above 0"),
+    "slow_turns": (lambda v: _is_number(v, 1e-6), "a number above 0"),
+    "magnitude": (_is_number, "a number from 0"),
+    "score_magnitude": (_is_number, "a number from 0"),
     "kind": (lambda v: v in get_args(ScalingKind), f"one of {', '.join(get_args(ScalingKind))}"),
     "activation": (
         lambda v: v in get_args(Activation),

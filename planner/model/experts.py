@@ -56,7 +56,8 @@ class Experts:
         shared: experts that every token visits, each as wide as a routed one.
         dense_blocks: blocks before the first MoE block.
         routing: how a token's experts are chosen.
-        auxiliary: what the auxiliary loss counts for, of which each sample has its own; 0: none.
+        auxiliary: what the auxiliary loss counts for, of which each sample has its own: E times the
+            sum of f P, the mean over blocks; 0: none.
     """
 
     count: int

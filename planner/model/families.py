@@ -22,6 +22,12 @@ _LLAMA3_KEYS = {
     "high_freq_factor": "high_frequency_factor",
     "original_max_position_embeddings": "original_positions",
 }
+_YARN_KEYS = {
+    "beta_fast": "fast_turns",
+    "beta_slow": "slow_turns",
+    "mscale": "magnitude",
+    "mscale_all_dim": "score_magnitude",
+}
 _OPT_OFFSET = 2  # the row of the first position
 _OPT_PADDING = 1  # the token that pads
 _MOST_DROPPED = 0.99
@@ -248,7 +254,7 @@ def _rotary(c: Configuration, base: float) -> Rotary:
         return Rotary(base)
     try:
         return _rotary_of(c, dict(settings), base)
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         raise InvalidWorkload(
             f"rotary positions {reprlib.repr(settings)} cannot be read; their factors are numbers",
             code="Unreadable",
@@ -263,11 +269,25 @@ def _rotary_of(c: Configuration, settings: dict[str, Any], base: float) -> Rotar
         c.lacking.append("partial rotary positions")
     scaling = None
     if kind == "linear":
-        scaling = RotaryScaling("linear", float(settings.pop("factor")))
+        scaling = RotaryScaling(kind="linear", factor=float(settings.pop("factor")))
         settings.pop("original_max_position_embeddings", None)
     elif kind == "llama3":
         known = {new: settings.pop(old) for old, new in _LLAMA3_KEYS.items() if old in settings}
-        scaling = RotaryScaling("llama3", float(settings.pop("factor")), **known)
+        scaling = RotaryScaling(kind="llama3", factor=float(settings.pop("factor")), **known)
+    elif kind == "yarn":
+        found = {new: settings.pop(old, None) for old, new in _YARN_KEYS.items()}
+        known = {name: float(value) for name, value in found.items() if value}
+        first = settings.pop("original_max_position_embeddings", None)
+        if first is None:
+            c.lacking.append("yarn without original_max_position_embeddings")
+        scaling = RotaryScaling(
+            kind="yarn",
+            factor=float(settings.pop("factor")),
+            original_positions=int(first or 1),
+            **known,
+        )
+        if settings.pop("truncate", True) is not True:
+            c.lacking.append("bounds of yarn that are not rounded")
     elif kind != "default":
         c.lacking.append(f"rotary scaling {kind!r}")
         settings = {}

@@ -105,6 +105,7 @@ def _deepseek(
     c.require("moe_layer_freq", wanted=1)
     c.require("attention_bias", wanted=False)
     c.require("mlp_bias", wanted=False)
+    c.require("num_key_value_heads", wanted=c.number("num_attention_heads"))
     auxiliary = c.real("aux_loss_alpha", 0.0)
     if auxiliary:
         c.require("seq_aux", wanted=True)
@@ -112,14 +113,17 @@ def _deepseek(
         c.flag("seq_aux", default=True)
     if c.flag("output_router_logits", default=False):
         c.lacking.append("the key 'output_router_logits' (True)")
+    per_token = c.number("num_experts_per_tok")
+    dense = c.number("first_k_dense_replace", default=dense_blocks)
     experts = Experts(
         count=c.number("n_routed_experts", "num_local_experts", "num_experts"),
-        per_token=c.number("num_experts_per_tok"),
+        per_token=per_token,
         ffn=c.number("moe_intermediate_size"),
         shared=c.number("n_shared_experts", default=shared),
-        dense_blocks=c.number("first_k_dense_replace", default=dense_blocks),
+        dense_blocks=dense,
         routing=routing,
-        auxiliary=auxiliary,
+        # theirs is the sum over the blocks, and f is divided by k; see `Experts.auxiliary`
+        auxiliary=auxiliary * max(0, c.number("num_hidden_layers") - dense) / max(1, per_token),
     )
     rope = c.number("qk_rope_head_dim", default=64)
     width = c.number("qk_nope_head_dim", default=128) + rope

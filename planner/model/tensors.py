@@ -24,6 +24,8 @@ class Tensor(NamedTuple):
         dim: the dimension that TP cuts; None if every rank of a TP group holds the whole.
         experts: how many routed experts are stacked along dimension 0; 0: it is no such stack.
         padding: rows at its end that no token has; they are zero and nothing trains them.
+        is_counted: it has no gradient; counts of a step change it.  It is fp32 in any precision,
+            its moments stay zero, and every holder has all of it.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Tensor(NamedTuple):
     dim: int | None
     experts: int = 0
     padding: int = 0
+    is_counted: bool = False
 
     @property
     def layer(self) -> int:
@@ -90,6 +93,7 @@ def layer_tensors(model: ModelShape, layer: int) -> tuple[Tensor, ...]:
             dim,
             shape[0] if name.startswith("experts_") else 0,
             v - model.vocab if name == "weight" else 0,
+            name == "router_bias",
         )
         for name, (shape, dim) in rows.items()
     )
@@ -167,6 +171,8 @@ def _experts(model: ModelShape) -> Rows:
         "experts_up": ((count, f, h), 1),
         "experts_down": ((count, h, f), 2),
     }
+    if experts.routing.bias:
+        rows["router_bias"] = ((count,), None)
     if experts.shared:
         wide = experts.shared * f
         rows |= {

@@ -32,6 +32,7 @@ from planner.plans.regions import (
     Regions,
     common_refinement,
     cut_points,
+    is_uncut,
     regions_of,
     share_of,
     shared_rows,
@@ -74,6 +75,7 @@ def _boxes_of(tensor: Tensor, cuts: Cuts) -> tuple[Piece, ...]:
         "whole": (of_whole, cuts.whole),
         "rows": (of_tp, cuts.tp),
         "experts": (of_etp, cuts.etp),
+        "counted": (1, frozenset({1})),
     }[share_of(tensor)]
     blocks: Sequence[tuple[int, int]] = [(0, 1)]
     if tensor.experts:
@@ -107,7 +109,8 @@ def owned(tensor: Tensor, seat: Seat) -> Piece:
 
 def _box(tensor: Tensor, seat: Seat, owner: Share, expert_owner: Share) -> Piece:
     if tensor.dim is None:
-        return Piece(tensor.name, *shared_rows(WHOLE, owner, tensor.rows))
+        of_all = WHOLE if tensor.is_counted else owner
+        return Piece(tensor.name, *shared_rows(WHOLE, of_all, tensor.rows))
     if not tensor.experts:
         return Piece(tensor.name, *shared_rows((seat.slot, seat.tp), owner, tensor.rows))
     block, ep = seat.expert_block
@@ -160,7 +163,7 @@ def holders(model: ModelShape, plan: Plan) -> dict[Piece, tuple[Ranks, ...]]:
     held = np.ascontiguousarray(regions.held(ranks.seats).T)
     known: dict[tuple[bytes, bool], tuple[Ranks, ...]] = {}
     found = []
-    for row, is_whole in zip(held, (regions.share == 0).tolist(), strict=True):
+    for row, is_whole in zip(held, is_uncut(regions).tolist(), strict=True):
         key = row.tobytes(), is_whole
         if key not in known:
             mine = np.flatnonzero(row).tolist()

@@ -1,9 +1,10 @@
 """The state of a model as regions: what all tensors of a layer that are cut alike have in common.
 
-A layer has what TP leaves whole, what TP cuts into rows, and its routed experts, which EP and ETP
-tile.  Cut at the common refinement of all plans in question, each of the three is a few regions,
-and all pieces of a region have the same holders under every plan.  So a model of 45,000 expert
-tensors is some thousand regions, and who holds them is a matrix.
+A layer has what TP leaves whole, what TP cuts into rows, its routed experts, which EP and ETP
+tile, and what is counted instead of trained.  Cut at the common refinement of all plans in
+question, each of the four is a few regions, and all pieces of a region have the same holders under
+every plan.  So a model of 45,000 expert tensors is some thousand regions, and who holds them is a
+matrix.
 Source: Heddle, sections 3.2 (expert tiling) and 5.6 (DSM); the common refinement is Hetu's and
 Megatron-Core's.
 """
@@ -26,8 +27,8 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import Part, Seat
 from planner.plans.ranks import Share as Owner
 
-Share = Literal["whole", "rows", "experts"]
-SHARES: tuple[Share, ...] = ("whole", "rows", "experts")
+Share = Literal["whole", "rows", "experts", "counted"]
+SHARES: tuple[Share, ...] = ("whole", "rows", "experts", "counted")
 Units = tuple[int, int, int, int]
 WHOLE: Owner = (0, 1)  # the one share of what nobody shares
 Ints = npt.NDArray[np.int64]
@@ -89,22 +90,27 @@ def units_of(cuts: Cuts) -> Units:
 def share_of(tensor: Tensor) -> Share:
     """How plans cut a tensor."""
     if tensor.dim is None:
-        return "whole"
+        return "counted" if tensor.is_counted else "whole"
     return "experts" if tensor.experts else "rows"
+
+
+def is_uncut(regions: Regions) -> Mask:
+    """Of which regions each rank of a TP group holds the whole [regions]."""
+    return np.isin(regions.share, (SHARES.index("whole"), SHARES.index("counted")))
 
 
 @cache
 def share_numels(model: ModelShape, layer: int) -> tuple[int, int, int]:
-    """Elements of a layer by share: whole, rows, experts."""
+    """Elements of a layer: what TP leaves whole, rows, experts."""
     found = dict.fromkeys(SHARES, 0)
     for tensor in layer_tensors(model, layer):
         found[share_of(tensor)] += tensor.numel
-    return found["whole"], found["rows"], found["experts"]
+    return found["whole"] + found["counted"], found["rows"], found["experts"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Regions:
-    """All regions of a model, layer by layer: whole, rows, experts (these by expert, then row)."""
+    """All regions of a model, layer by layer, by share (experts by expert, then row)."""
 
     model: ModelShape  # whose state it is
     cuts: Cuts  # of the refinement
@@ -129,7 +135,7 @@ class Regions:
         return self._within(seat, WHOLE, WHOLE)
 
     def owned(self, seat: Seat) -> Mask:
-        """Which regions a seat owns [regions], of those that it holds."""
+        """Which regions a seat owns [regions], of those that it holds; all that is counted."""
         return self._within(seat, seat.owner, seat.expert_owner)
 
     def _within(self, seat: Seat, owner: Owner, expert_owner: Owner) -> Mask:
@@ -137,6 +143,7 @@ class Regions:
         (block, ep), share = seat.expert_block, self.share
         mine: Mask = (share == 0) & self._rows_in(WHOLE, owner, of_whole)
         mine |= (share == 1) & self._rows_in((seat.slot, seat.tp), owner, of_tp)
+        mine |= share == SHARES.index("counted")
         mine |= (
             (share == 2)
             & (block * of_experts // ep <= self.experts[:, 0])
@@ -185,6 +192,7 @@ def regions_of(model: ModelShape, cuts: Cuts) -> Regions:
         "whole": [(0, units[0], *row) for row in whole],
         "rows": [(0, units[0], *row) for row in tp],
         "experts": [(*block, *row) for block in experts for row in etp],
+        "counted": [(0, units[0], 0, 1)],
     }
     found: list[tuple[int, ...]] = []
     first: dict[tuple[int, Share], int] = {}
@@ -222,6 +230,8 @@ _Box = tuple[int, int, int, int]  # experts [start, stop), rows [start, stop) of
 def _numel(tensor: Tensor, box: _Box, units: Units) -> int:
     """Elements of a tensor in a region, whole rows of whole experts, wherever the cuts fall."""
     share = share_of(tensor)
+    if share == "counted":
+        return tensor.numel
     of_experts, of_tp, of_etp, of_whole = units
     of_rows = {"whole": of_whole, "rows": of_tp, "experts": of_etp}[share]
     rows = box[3] * tensor.rows // of_rows - box[2] * tensor.rows // of_rows

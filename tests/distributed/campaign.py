@@ -36,7 +36,7 @@ from planner.model.catalogue import find_model
 from tests.distributed.network import blackholed, own_network
 from tests.distributed.throttle import lacking_groups, slowed
 from worker.contract import Report, StepRecord
-from worker.engine.reference import training
+from worker.engine.reference.training import training
 
 LOG = logging.getLogger(__name__)
 PARTS = ("prepare", "form", "build", "drain", "transfer", "verify", "vote", "flip")

@@ -35,6 +35,7 @@ TOLERANCE = 1e-5  # of fp32
 MICRO_BATCHES = (1, 2, 4)  # of the references in low precision
 SPREAD = 2.0  # times the largest difference between two of them,
 SPREAD_STEPS = 50  # over so many steps; in a few they have hardly parted
+BIAS_RATE = 0.05  # so large that a step changes the choice of experts
 RATE = 0.1  # of dropout, where the family has none of its own
 
 
@@ -99,6 +100,7 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
             warmup_steps=0,
             weight_decay=choose.choice((0.0, 0.1)),
             seed=choose.randrange(1 << 30),
+            router_bias_rate=BIAS_RATE,
             verify="Full",
         )
         found.append(Case(model, spec, (plans[0], plans[1])))
@@ -278,11 +280,16 @@ def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
     for tensor in held_tensors(case.model, target.seat.layers):
         parts = (*target.shards[tensor.name], target.buffers.weights[tensor.name])
         for piece in held_pieces(tensor, target.seat, cuts):
-            hasher = hashlib.blake2b(digest_size=8)
-            for part in view(tensor, shard(tensor, target.seat), parts, piece):
-                hasher.update(part.float().contiguous().numpy().tobytes())
-            found[f"{piece.tensor}/{piece.start}/{piece.expert_start}"] = hasher.hexdigest()
+            numbers = view(tensor, shard(tensor, target.seat), parts, piece)
+            found[f"{piece.tensor}/{piece.start}/{piece.expert_start}"] = _digest(numbers)
     return found
+
+
+def _digest(parts: Sequence[Any]) -> str:
+    hasher = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        hasher.update(part.float().contiguous().numpy().tobytes())
+    return hasher.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,20 +330,34 @@ def judged(case: Case, prefix: str, answers: Sequence[Sequence[dict[str, Any]]])
         assert all(len(set(digests)) == 1 for digests in bits.values()), str(case)
         copies += sum(len(digests) for digests in bits.values() if len(digests) > 1)
     losses = [rows[step][0]["loss"] for step in sorted(rows)]
-    worst, allowed = _distance(case, prefix, losses)
+    last = {piece: bits for row in rows[case.spec.steps] for piece, bits in row["bits"].items()}
+    worst, allowed = _distance(case, prefix, losses, last)
     return Found(worst, allowed, copies)
 
 
-def _distance(case: Case, prefix: str, losses: list[float]) -> tuple[float, float]:
-    """(how far the losses are from those of plain torch, how far they may be)."""
-    from worker.engine.reference import train
+def _distance(
+    case: Case, prefix: str, losses: list[float], bits: dict[str, str]
+) -> tuple[float, float]:
+    """(how far the losses are from those of plain torch, how far they may be).
+
+    Raises:
+        AssertionError: in fp32, `bits` of a tensor that is counted are not those of plain torch.
+    """
+    from planner.model.tensors import model_tensors
+    from worker.engine.reference.training import train
 
     spec, model = case.on(prefix), case.model
     sizes = (BATCH,) if spec.precision == "fp32" else MICRO_BATCHES
     steps = len(losses) if spec.precision == "fp32" else max(len(losses), SPREAD_STEPS)
-    plain = [train(spec, model, steps, micro_batch=size)[0] for size in sizes]
+    trained = [train(spec, model, steps, micro_batch=size) for size in sizes]
+    plain = [of for of, _ in trained]
     worst = min(_apart(losses, one[: len(losses)]) for one in plain)
     if spec.precision == "fp32":
+        for tensor in model_tensors(model):
+            if tensor.is_counted:
+                bias = trained[0][1][tensor.name]
+                wanted = _digest([bias, bias.new_zeros(len(bias)), bias.new_zeros(len(bias)), bias])
+                assert bits[f"{tensor.name}/0/0"] == wanted, str(case)
         return worst, TOLERANCE
     return worst, SPREAD * max(_apart(one, other) for one in plain for other in plain)
 

@@ -98,7 +98,8 @@ def report(spec: TrainingSpec, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def expected(spec: TrainingSpec) -> tuple[list[float], dict[int, float]]:
     """(losses by step, held-out losses by completed steps) of one process of plain torch."""
-    from worker.engine.reference import forward, training
+    from worker.engine.reference.forward import forward
+    from worker.engine.reference.training import training
 
     model = find_model(spec.model)
     held_out = Dataset(spec.data, spec.sequence_length, model.vocab, "held-out")

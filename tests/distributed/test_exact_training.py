@@ -87,7 +87,7 @@ def switches(run) -> list[SwitchRecord]:
 
 
 def test_the_loss_curve_is_that_of_one_plain_process(run) -> None:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     spec = run[0]
     expected, _ = train(spec, find_model(spec.model), spec.steps)

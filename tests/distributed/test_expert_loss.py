@@ -64,7 +64,7 @@ def halted(pods: Pods) -> list:
 def test_a_rank_that_dies_while_rows_travel_costs_no_step(
     way: str, tmp_path: Path, spec: TrainingSpec
 ) -> None:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     deaths = tmp_path / "deaths"
     deaths.mkdir()

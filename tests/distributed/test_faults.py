@@ -42,7 +42,7 @@ def spec(corpus: Path, steps: int) -> TrainingSpec:
 
 
 def difference(pods: Pods, training: TrainingSpec) -> float:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     expected, _ = train(training, find_model(training.model), training.steps)
     found = {step.step: step.loss for step in pods.pods["a"].report().steps}

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from planner.cluster.composition import Composition
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
+from tests.families import MIXTURES
 from worker.contract import Halt, Resume, TrainingSpec, resume_of
 from worker.training_settings import LossScale
 
@@ -38,16 +40,20 @@ def gpus(plan: Plan) -> list[tuple[str, int]]:
     return [(placed.node, gpu) for placed in plan.placement for gpu in placed.gpus]
 
 
-@pytest.fixture
-def spec(corpus: Path) -> TrainingSpec:
+@pytest.fixture(params=["tiny-llama"])
+def spec(request: pytest.FixtureRequest, corpus: Path) -> TrainingSpec:
+    known = {"tiny-llama": find_model("tiny-llama"), "deepseek-v3": MIXTURES["deepseek-v3"]}
+    shape = replace(known[request.param], layers=6)
     return TrainingSpec(
-        model="tiny-llama",
+        model=shape.name,
+        shape=shape.to_json(),
         data=str(corpus),
         global_batch=8,
         sequence_length=32,
         steps=30,
         learning_rate=3e-4,
         warmup_steps=0,
+        router_bias_rate=0.05,
     )
 
 
@@ -83,14 +89,15 @@ def survivors_halt(
 
 
 def curve_is_exact(pods: Pods, spec: TrainingSpec) -> None:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
-    expected, _ = train(spec, find_model(spec.model), spec.steps)
+    expected, _ = train(spec, spec.model_shape(), spec.steps)
     found = {step.step: step.loss for pod in pods.pods.values() for step in pod.report().steps}
     assert sorted(found) == list(range(spec.steps))
     assert max(abs(found[step] - loss) for step, loss in enumerate(expected)) <= TOLERANCE
 
 
+@pytest.mark.parametrize("spec", ["tiny-llama", "deepseek-v3"], indirect=True)
 def test_survivors_of_a_killed_node_that_hosts_the_store_roll_forward(
     pods: Pods, spec: TrainingSpec
 ) -> None:

@@ -84,7 +84,7 @@ def trained(folder: Path, spec: TrainingSpec) -> tuple[list[float], list[float],
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_loss_curve_is_one_of_those_of_plain_processes(precision, tmp_path, corpus) -> None:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     spec = spec_of(corpus, precision)
     model = find_model(spec.model)

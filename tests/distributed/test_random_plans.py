@@ -30,13 +30,14 @@ TOLERANCE = 1e-5  # regrouping perturbs fp32 sums; at this rate and length they 
         (3, FAMILIES["gpt2"]),  # tied, with dropout
         (4, FAMILIES["qwen3"]),
         (5, MIXTURES["mixtral"]),  # experts spread, cut and copied
+        (6, MIXTURES["deepseek-v3"]),  # whose biases move with the rest
     ],
-    ids=["tiny-llama", "tiny-llama", "gpt2", "qwen3", "mixtral"],
+    ids=["tiny-llama", "tiny-llama", "gpt2", "qwen3", "mixtral", "deepseek-v3"],
 )
 def test_random_plans_in_a_row_are_exact(
     seed: int, model: ModelShape, tmp_path: Path, corpus: Path
 ) -> None:
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     choose = random.Random(seed)
     plans = [
@@ -54,6 +55,7 @@ def test_random_plans_in_a_row_are_exact(
         steps=10_000,
         learning_rate=3e-4,
         warmup_steps=0,
+        router_bias_rate=0.05,
         verify="Full",
     )
     pods = Pods(tmp_path)

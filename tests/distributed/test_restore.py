@@ -8,21 +8,22 @@ from tests.distributed.exactness import cases, judged, ranks_find
 from tests.unit.worker.data.lines import prepared_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(700)]  # forks ranks
-SAMPLE = (5, 7, 6)  # seed, jobs, steps: each family once, the checkpoint after half of the steps
+# Seed, jobs, steps: each family once, the checkpoint after half of the steps.
+SAMPLES = {"dense": (5, 7, 6), "mixtures": (5, 5, 6, "fp32 mixtures")}
 LIMIT_S = 600.0
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory):
-    """(prefix of the data, what the ranks answered of each case)."""
-    prefix = prepared_lines(tmp_path_factory.mktemp("lines"))
+@pytest.fixture(scope="module", params=SAMPLES)
+def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    """(the cases, the prefix of the data, what the ranks answered of each case)."""
+    prefix, sample = prepared_lines(tmp_path_factory.mktemp("lines")), SAMPLES[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VAULT", str(tmp_path_factory.mktemp("vault")))
-        return prefix, ranks_find(SAMPLE, prefix, LIMIT_S)
+        return cases(*sample), prefix, ranks_find(sample, prefix, LIMIT_S)
 
 
-@pytest.mark.parametrize("index", range(SAMPLE[1]), ids=[str(case) for case in cases(*SAMPLE)])
-def test_a_job_goes_on_from_a_checkpoint_as_plain_torch_does(index, found):
-    prefix, answers = found
-    result = judged(cases(*SAMPLE)[index], prefix, answers[index])
-    assert result.worst <= result.allowed
+def test_jobs_go_on_from_a_checkpoint_as_plain_torch_does(found):
+    jobs, prefix, answers = found
+    for case, answer in zip(jobs, answers, strict=True):
+        result = judged(case, prefix, answer)
+        assert result.worst <= result.allowed, str(case)

@@ -89,7 +89,7 @@ def test_a_checkpoint_of_the_newest_due_step_is_whole(found):
 
 
 def test_the_job_goes_on_from_its_step_as_one_plain_process_does(found):
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     spec, before, after = found[:3]
     assert sorted(after) == list(range(8, STEPS))

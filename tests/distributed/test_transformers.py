@@ -17,7 +17,7 @@ import pytest
 from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.ranks import RankMap
 from tests.distributed.pods import place, template
-from tests.hugging_face import CONFIGS, shape_of
+from tests.hugging_face import CONFIGS, biases_of, shape_of
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 
@@ -36,6 +36,16 @@ _STRETCHED = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+_YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 1e4,
+    "factor": 4.0,
+    "beta_fast": 4,
+    "beta_slow": 1,
+    "original_max_position_embeddings": 64,
+    "mscale": 0.8,
+    "mscale_all_dim": 0.8,
+}
 CHANGES: dict[str, dict[str, Any]] = {
     "gpt2": _NO_DROPOUT,
     "gpt_neo": {"window_size": 5},
@@ -51,8 +61,19 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen3": {"pad_token_id": -1},  # torch counts from the end
     "mixtral": {"sliding_window": 9},
     "qwen3_moe": {},  # whose weights of a token's experts do not sum to 1
+    "deepseek_v2": {"rope_parameters": _YARN},
+    "deepseek_v2 groups": {
+        "topk_method": "group_limited_greedy",
+        "n_routed_experts": 8,
+        "n_group": 4,
+        "topk_group": 2,
+        "q_lora_rank": 20,
+        "routed_scaling_factor": 4.0,
+        "rms_norm_eps": 1e-5,
+    },
+    "deepseek_v3": {"rope_parameters": {**_YARN, "mscale": 0.5}},
 }
-MIXTURES = ("mixtral", "qwen3_moe")
+MIXTURES = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v2 groups", "deepseek_v3")
 GPUS = 4
 
 
@@ -85,6 +106,7 @@ def spec_of(folder: Path, kind: str) -> TrainingSpec:
         steps=STEPS,
         warmup_steps=5,
         weight_decay=0.1,
+        router_bias_rate=0.0,  # which `transformers` does not change
     )
 
 
@@ -100,10 +122,11 @@ def make(folder: Path, kind: str) -> None:
     from worker.data.dataset import Dataset
 
     torch.manual_seed(3)
-    asked = {**CONFIGS[kind], **CHANGES[kind], "vocab_size": 260}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **asked)).eval()
+    family = kind.split()[0]
+    asked = {**CONFIGS[family], **CHANGES[kind], "vocab_size": 260}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **asked)).eval()
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in (*model.parameters(), *biases_of(model)):
             parameter.normal_(std=0.3)
     model.save_pretrained(folder / kind)
     spec = spec_of(folder, kind)
@@ -143,7 +166,13 @@ def make(folder: Path, kind: str) -> None:
 
 
 def _as_in_files(kind: str, model: Any) -> Iterator[tuple[str, Any]]:
-    """The gradients by the names of files, which have a tensor for each expert."""
+    """The gradients by the names of files, which have a tensor for each expert.
+
+    Those of biases, which have none, are zeros.
+    """
+    for name, bias in model.named_buffers():
+        if name.endswith("correction_bias"):
+            yield name, bias * 0
     for name, parameter in model.named_parameters():
         before, _, last = name.rpartition("experts.")
         if kind == "mixtral":
@@ -248,6 +277,8 @@ def differences(rank, store, epoch, folder, kind, plan):
     gradients = open_weights(folder / f"{kind}-gradients", model, family)
     compared = {}
     for tensor in held_tensors(model, seat.layers):
+        if tensor.is_counted:
+            continue
         box, whole = shard(tensor, seat), gradients.first_rows(tensor, 0, tensor.rows)
         experts = range(box.expert_start, box.expert_stop)
         rows = gradients.first_rows(tensor, box.start, box.stop, experts)

@@ -13,7 +13,7 @@ import torch
 
 from planner.model.config import model_from_config, read_config
 from planner.model.tensors import model_tensors
-from worker.engine.reference import forward
+from worker.engine.reference.forward import forward
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
 

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[float]:
     """The losses of one plain process."""
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     spec = TrainingSpec(
         model="tiny-llama",

@@ -59,7 +59,7 @@ from worker.engine.expert_place import place_experts
 from worker.engine.feed import Feed
 from worker.engine.gradient_sync import GradientSync, norm_of, step_norm
 from worker.engine.learning_rate import learning_rate
-from worker.engine.optimizer import recipe_of, update_
+from worker.engine.optimizer import StageUpdate
 from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
 from worker.engine.step_clock import StepClock, computing_s
@@ -216,11 +216,9 @@ class DeepSpeedEngine:
         """Build the engine; the thread that does it may be another than the one that trains."""
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
-        self._shards, self._buffers, self._still = build.shards, build.buffers, build.still
-        self._recipes = {
-            tensor.name: recipe_of(spec, tensor)
-            for tensor in held_tensors(build.model, seat.layers)
-        }
+        self._buffers, self._still, self._update = build.buffers, build.still, StageUpdate(build)
+        tensors = held_tensors(build.model, seat.layers)
+        self._scaled = [build.buffers.gradients[t.name] for t in tensors if not t.is_counted]
         self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device)
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
@@ -316,7 +314,7 @@ class DeepSpeedEngine:
         arrival = self.pace.arrival()
         scale = self.progress.loss_scale
         if scale != 1:
-            for gradient in self._buffers.gradients.values():
+            for gradient in self._scaled:
                 gradient.mul_(1 / scale)
         self._sync.sum_()
         read = [self._sync.squares()]
@@ -369,12 +367,7 @@ class DeepSpeedEngine:
         step = progress.gradients_step
         if step is None or step != progress.step:
             raise EngineFailed(f"no reduced gradients of step {progress.step} are held here")
-        rate = learning_rate(spec, step)
-        for name, parts in self._shards.items() if math.isfinite(gradient_norm) else ():
-            self._still.before_update(name)
-            gradient, recipe = self._buffers.gradients[name], self._recipes[name]
-            copy = self._buffers.weights[name] if spec.precision != "fp32" else None
-            update_(parts, gradient, gradient_norm, rate, progress.updates, recipe, copy)
+        self._update.apply_(gradient_norm, learning_rate(spec, step), progress)
         progress.advance(gradient_norm, spec.scaling)
         self._still.boundary(progress)
 

@@ -15,6 +15,7 @@ import torch
 
 from planner.cost.memory import WORKER_BUCKET
 from planner.model.shape import ModelShape
+from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
@@ -65,10 +66,11 @@ class GradientSync:
         self._sums = messages_of(shared, shapes, WORKER_BUCKET)
         self._copies = messages_of({self._tp_ranks: replicated}, shapes, WORKER_BUCKET)
         self.bucket = Bucket(min(sum(map(math.prod, shapes.values())), WORKER_BUCKET), self._device)
+        counted = {tensor.name for tensor in model_tensors(model) if tensor.is_counted}
         self._owned = [
             (slot, piece)
             for slot, (piece, owners) in enumerate(table.items())
-            if leads(owners)[slot % len(owners)] == seat.rank
+            if leads(owners)[slot % len(owners)] == seat.rank and piece.tensor not in counted
         ]
 
     def sum_(self) -> None:
@@ -90,7 +92,8 @@ class GradientSync:
 
         It is on the device, where nobody waits for it.
 
-        Each piece is counted once, by one owner, so every rank gets the same bits.
+        Each piece is counted once, by one owner, so every rank gets the same bits.  What has no
+        gradient has no square.
         A norm per pipeline would differ in its last bit, and clipping by it makes replicas drift
         apart.
         """

@@ -1,4 +1,4 @@
-"""The update of AdamW, as one pure function of its arguments.
+"""The update of a step: AdamW's, as one pure function of its arguments, and that of biases.
 
 Training and recovery apply the same one.  DeepSpeed's engine holds an optimizer that it never
 steps.
@@ -6,7 +6,8 @@ Invariant: each operation is one that IEEE 754 rounds once (a sum, a product, a 
 So the bits depend on no device and no instruction set.  Operations that multiply and add at once
 (`lerp_`, `addcmul_`, `addcdiv_`) are rounded once or twice as the device likes; none is here.
 A quotient by a number is a product with its reciprocal, because CUDA computes it so.
-Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; IEEE 754-2019, 5.4.1.
+Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; IEEE 754-2019, 5.4.1; of a
+bias of experts: Wang et al., "Auxiliary-loss-free load balancing strategy".
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import NamedTuple
 import torch
 
 from planner.cost.memory import WORKER_BUCKET
-from planner.model.tensors import Tensor
+from planner.model.shape import ModelShape
+from planner.model.tensors import Tensor, held_tensors
 from worker.contract import TrainingSpec
-from worker.engine.seam import Parts
+from worker.engine.seam import Parts, Progress, StageBuild
 
 # Elements that are updated at a time.  On a processor the chunks of all five tensors stay in its
 # cache: a third faster than with 4 Mi (benchmarks/step_memory.py).  On a device they are large
@@ -97,3 +99,57 @@ def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:
     else:
         size = max(1, size * len(tensors[0]) // tensors[0].numel())
     return zip(*(torch.split(tensor, size) for tensor in tensors), strict=True)
+
+
+def mean_visits(model: ModelShape, spec: TrainingSpec) -> float:
+    """Visits of each expert in a step, where all are equally busy."""
+    experts = model.experts
+    assert experts is not None  # whose visits are counted
+    return spec.global_batch * spec.sequence_length * experts.per_token / experts.count
+
+
+@torch.no_grad()
+def level_(bias: torch.Tensor, visits: torch.Tensor, mean: float, rate: float) -> None:
+    """Raise the bias of each expert that was visited less than the mean, and lower the others'.
+
+    A sum of visits is exact up to 2^24, and at least that beyond it.  So up to a mean of 2^24 the
+    sign of a difference is exact, however the visits were summed.
+
+    Args:
+        bias: fp32 [E].
+        visits: of a step, fp32 [E].
+        mean: of them.
+        rate: by which a bias changes.
+    """
+    bias.add_(torch.sign(mean - visits).mul_(rate))
+
+
+class StageUpdate:
+    """The update of all that a stage holds, in place; a step that is skipped changes nothing."""
+
+    def __init__(self, build: StageBuild) -> None:
+        self._build = build
+        self._tensors = held_tensors(build.model, build.seat.layers)
+        self._recipes = {tensor.name: recipe_of(build.spec, tensor) for tensor in self._tensors}
+
+    def apply_(self, norm: float, learning_rate: float, progress: Progress) -> None:
+        """Apply the gradients of the buffers.
+
+        Args:
+            norm: of the gradient of the whole plan; if it is not finite nothing is applied.
+            learning_rate: of this step.
+            progress: before it.
+        """
+        build = self._build
+        for tensor in self._tensors if math.isfinite(norm) else ():
+            name, parts = tensor.name, build.shards[tensor.name]
+            build.still.before_update(name)
+            gradient, copy = build.buffers.gradients[name], None
+            if tensor.is_counted:
+                mean = mean_visits(build.model, build.spec)
+                level_(parts[0], gradient, mean, build.spec.router_bias_rate)
+                continue
+            if build.spec.precision != "fp32":
+                copy = build.buffers.weights[name]
+            recipe = self._recipes[name]
+            update_(parts, gradient, norm, learning_rate, progress.updates, recipe, copy)

@@ -14,6 +14,7 @@ papers and their code in `transformers`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as functional
@@ -25,8 +26,9 @@ from planner.model.tensors import Tensor, held_tensors
 from worker.model.attention import attend
 from worker.model.dropout import dropped
 from worker.model.experts.mixture import ExpertPlace, of_experts, visited
-from worker.model.experts.routing import auxiliary_loss, route, with_loss
+from worker.model.experts.routing import auxiliary_loss, route, with_loss, with_visits
 from worker.model.forward_context import CurrentContext
+from worker.model.latent import heads_of, padded, score_scale
 from worker.model.parallel import TensorParallel
 from worker.model.recompute import Function, computed_again
 from worker.model.rotary import rotate
@@ -159,7 +161,7 @@ class Block(Layer):
 
     def compute(self, x: torch.Tensor) -> torch.Tensor:
         """[b, S, h] -> [b, S, h]."""
-        x = x + self.out(self._attention(self.tp.copy(self.normalise(x, "norm1"))), "o")
+        x = x + self.out(self._attention(self.normalise(x, "norm1")), "o")
         return x + self.feed_forward(self.normalise(x, "norm2"))
 
     def feed_forward(self, h: torch.Tensor) -> torch.Tensor:
@@ -171,19 +173,29 @@ class Block(Layer):
         return self.out(activate(self.linear(h, "up")), "down")
 
     def _attention(self, h: torch.Tensor) -> torch.Tensor:
-        (b, s, _), model, arithmetic = h.shape, self.model, self.model.arithmetic
+        model = self.model
+        if model.latent is None:
+            q, k, v = self._heads(self.tp.copy(h))
+        else:
+            q, k, v = heads_of(h, model, partial(getattr, self), self.tp, self._turned)
+        selective = self.recompute == "selective"
+        out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
+        return out.transpose(1, 2).flatten(2)
+
+    def _heads(self, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        (b, s, _), model = h.shape, self.model
         q, k, v = (
             self.linear(h, name).view(b, s, -1, model.head_dim).transpose(1, 2) for name in "qkv"
         )
         if model.query_key_norm:
             q, k = self._normalise_heads(q, "q_norm"), self._normalise_heads(k, "k_norm")
-        if model.rotary:
-            documents = self.current.documents
-            places = None if documents is None else documents.positions
-            q, k = (rotate(t, arithmetic.rotary, places, self.current.device) for t in (q, k))
-        selective = self.recompute == "selective"
-        out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
-        return out.transpose(1, 2).reshape(b, s, -1)
+        return (self._turned(q), self._turned(k), v) if model.rotary else (q, k, v)
+
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        """Rotated by the positions of the tokens, [b, heads, S, d]."""
+        documents = self.current.documents
+        places = None if documents is None else documents.positions
+        return rotate(x, self.model.arithmetic.rotary, places, self.current.device)
 
     def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         arithmetic, documents = self.model.arithmetic, self.current.documents
@@ -192,15 +204,17 @@ class Block(Layer):
         drop = None
         if rate and self.current.drops:
             drop = lambda scores: self.drop(scores, "attention", rate, first)  # noqa: E731
-        return attend(
+        latent = self.model.latent
+        found = attend(
             q,
             k,
-            v,
-            scale=self.model.head_dim**-0.5 if arithmetic.scale_scores else 1.0,
+            v if latent is None else padded(v, q.shape[-1]),
+            scale=score_scale(self.model),
             window=arithmetic.window(self.index),
             documents=documents,
             drop=drop,
         )
+        return found if latent is None else found[..., : latent.value]
 
     def _normalise_heads(self, x: torch.Tensor, name: str) -> torch.Tensor:
         """RMS norm of each head; its weight is whole, so the gradients of all heads are summed."""
@@ -216,7 +230,7 @@ class MoeBlock(Block):
     """
 
     place = ExpertPlace()
-    router: torch.Tensor  # [E, h]
+    router: torch.Tensor  # [E, h]; where there is one its `router_bias`, [E]
     experts_gate: torch.Tensor  # of this rank's experts, [E / EP, F / ETP, h]
     experts_up: torch.Tensor
     experts_down: torch.Tensor  # [E / EP, h, F / ETP]
@@ -227,7 +241,11 @@ class MoeBlock(Block):
         assert experts is not None  # it is a block of such a model
         tokens = h.flatten(0, 1)
         logits = functional.linear(tokens.float(), self.router.float())
-        routes = route(logits, experts.routing, experts.per_token)
+        bias = self.tensor("router_bias")
+        routes = route(logits, experts.routing, experts.per_token, bias)
+        if bias is not None and not self.current.is_empty:
+            weights = with_visits(routes.weights, routes.chosen, bias)
+            routes = routes._replace(weights=weights)
         weight = self.current.sample_weight * experts.auxiliary
         if weight:
             loss = auxiliary_loss(routes, len(h))
@@ -237,7 +255,17 @@ class MoeBlock(Block):
         products = of_experts(self.experts_gate, self.experts_up, self.experts_down, activate)
         is_empty = self.current.is_empty
         found = visited(tokens, routes, self.place, self.tp, products, is_empty=is_empty)
-        return self.drop(found.view(h.shape), "down", arithmetic.residual_dropout)
+        found = found.view(h.shape)
+        if experts.shared:
+            found = found + self._of_shared(self.tp.copy(h), activate)
+        return self.drop(found, "down", arithmetic.residual_dropout)
+
+    def _of_shared(
+        self, h: torch.Tensor, activate: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """What the shared experts give, which every token visits; TP cuts them as one."""
+        wide = activate(self.linear(h, "shared_gate")) * self.linear(h, "shared_up")
+        return self.tp.reduce(self.linear(wide, "shared_down"))
 
 
 class Head(Layer):

@@ -1,6 +1,7 @@
 """Rotary positions and how they are stretched.
 
-Source: RoFormer; LLaMA 3.1's scaling as in its published code and in `transformers`.
+Source: RoFormer; Peng et al., "YaRN"; LLaMA 3.1's scaling as in its published code and in
+`transformers`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ def frequencies(rotary: Rotary, width: int) -> torch.Tensor:
         return plain
     if scaling.kind == "linear":
         return plain / scaling.factor
+    if scaling.kind == "yarn":
+        return _yarn(plain, scaling, rotary.base)
     return _llama3(plain, scaling)
 
 
@@ -40,6 +43,20 @@ def _llama3(plain: torch.Tensor, scaling: RotaryScaling) -> torch.Tensor:
     return plain * kept + plain / scaling.factor * (1 - kept)
 
 
+def _yarn(plain: torch.Tensor, scaling: RotaryScaling, base: float) -> torch.Tensor:
+    """Fast frequencies are kept, slow ones divided; between two whole places they are mixed."""
+    half = len(plain)
+
+    def place(turns: float) -> float:
+        """Of the frequency that turns so often within the first training."""
+        return half * math.log(scaling.original_positions / (turns * 2 * math.pi)) / math.log(base)
+
+    first = max(math.floor(place(scaling.fast_turns)), 0)
+    last = min(math.ceil(place(scaling.slow_turns)), 2 * half - 1)
+    divided = ((torch.arange(half) - first) / (last - first or 0.001)).clamp(0, 1)
+    return plain / scaling.factor * divided + plain * (1 - divided)
+
+
 def rotate(
     x: torch.Tensor, rotary: Rotary, positions: torch.Tensor | None = None, device: Device = CPU
 ) -> torch.Tensor:
@@ -55,5 +72,7 @@ def rotate(
     places = torch.arange(x.shape[-2], device=x.device) if positions is None else positions[:, None]
     angle = places[..., None] * _frequencies_on(device, rotary, x.shape[-1]).to(x.device)
     cos, sin = angle.cos(), angle.sin()
+    if rotary.scaling is not None and rotary.scaling.rotated_scale != 1:
+        cos, sin = cos * rotary.scaling.rotated_scale, sin * rotary.scaling.rotated_scale
     a, b = x[..., :half], x[..., half:]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1).to(x.dtype)  # in fp32

@@ -25,6 +25,7 @@ from worker.model.attention import attend
 from worker.model.experts.exchange import Place
 from worker.model.experts.mixture import ExpertPlace
 from worker.model.forward_context import CurrentContext, ForwardContext
+from worker.model.latent import padded
 from worker.model.model import Layer, MoeBlock
 from worker.model.own import class_of, loss_of
 from worker.model.parallel import TensorParallel
@@ -121,9 +122,10 @@ def measure_layer(
         layer.recompute = "selective"
         attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
-    reductions: float = {"embedding": 1, "block": 4, "moe_block": 4, "head": 1}[kind]
+    shared = 2 if model.experts is not None and model.experts.shared else 0
+    reductions: float = {"embedding": 1, "block": 4, "moe_block": 4 + shared, "head": 1}[kind]
     if part.etp:  # tokens that a TP group had divided are gathered, which is half an all-reduce
-        reductions = 3
+        reductions = 3 + shared
     reductions = reductions if tp > 1 else 0
     return LayerCost(
         forward_s=forward_s,
@@ -145,7 +147,8 @@ def _shard(
             shape[0] //= part.ep
         if tensor.dim is not None:
             shape[tensor.dim] //= (part.etp or tp) if tensor.experts else tp
-        return device.put(torch.randn(shape, dtype=dtype) * 0.02)
+        kind = torch.float32 if tensor.is_counted else dtype
+        return device.put(torch.randn(shape, dtype=kind) * 0.02)
 
     alone = TensorParallel()  # what its group would add is priced apart
     if part.etp and tp > 1:  # but for runs of the tokens
@@ -167,6 +170,9 @@ def _attention(
 
     q, k, v = random(model.heads), random(model.kv_heads), random(model.kv_heads)
     rotary, scale = model.arithmetic.rotary, model.head_dim**-0.5
+    if model.latent is not None:  # whose heads are rotated before
+        narrow = v[..., : model.latent.value]
+        return lambda: attend(q, k, padded(narrow, model.head_dim), scale=scale)
     if not model.rotary:
         return lambda: attend(q, k, v, scale=scale)
     turned = partial(rotate, rotary=rotary, device=device)

@@ -77,12 +77,13 @@ class TargetShards:
                 allocated += sum(part.nbytes for part in parts)
             shards[name] = parts
             if beside is None:
-                beside = _weight_of(parts, precision, device), _room(box_shape(tensor, box), device)
-                stale.add(name)
+                kind = _precision_of(tensor, precision)
+                beside = _weight_of(parts, kind, device), _room(box_shape(tensor, box), device)
+                if kind != "fp32":
+                    stale.add(name)
             weights[name], gradients[name] = beside
             activity.advance()
         buffers = Buffers(weights, gradients)
-        stale = stale if precision != "fp32" else set()
         return TargetShards(
             seat=seat,
             shards=shards,
@@ -132,8 +133,14 @@ def bytes_to_make(
         if held.exactly(box) is None:
             total += numel * element_bytes(PARTS)
         if held.beside(box) is None:
-            total += numel * (element_bytes(copies(precision)) + GRADIENT_BYTES)
+            kept = copies(_precision_of(tensor, precision))
+            total += numel * (element_bytes(kept) + GRADIENT_BYTES)
     return total
+
+
+def _precision_of(tensor: Tensor, precision: Precision) -> Precision:
+    """Of a tensor where it is multiplied or added."""
+    return "fp32" if tensor.is_counted else precision
 
 
 def _room(shape: list[int], device: Device, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -84,7 +84,7 @@ def main(folder: Path) -> None:
     from planner.model.catalogue import find_model
     from worker.contract import TrainingSpec
     from worker.data.making.prepare import prepare
-    from worker.engine.reference import training
+    from worker.engine.reference.training import training
 
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins
     prepare([Path(sysconfig.get_paths()["stdlib"])], folder / "text", TEXT_BYTES)

@@ -2,8 +2,8 @@
 
 Invariant: the choice is a function of the logits alone.  Of equal scores the expert with the lower
 number is chosen, so no plan and no kernel decides it.
-Source: the papers of Mixtral and Qwen3; Fedus et al., "Switch transformers", for the loss.  Each
-sample has its own, as in DeepSeek-V2, so it does not depend on how a batch is cut.
+Source: the papers of Mixtral, Qwen3, DeepSeek-V2 and -V3; Fedus et al., "Switch transformers", for
+the loss.  Each sample has its own, as in DeepSeek-V2, so it does not depend on how a batch is cut.
 
 Legend: T tokens, E experts, k experts of a token, S tokens of a sample.
 """
@@ -16,6 +16,8 @@ import torch
 
 from planner.model.experts import Routing
 
+_LEAST_SUM = 1e-20  # added to a sum of scores, all of which may be 0
+
 
 class Routes(NamedTuple):
     """The experts that tokens visit.
@@ -23,7 +25,7 @@ class Routes(NamedTuple):
     Attributes:
         chosen: numbers of the experts, best first, int64 [T, k].
         weights: what each of them counts for, fp32 [T, k].
-        scores: of all experts, fp32 [T, E].
+        scores: of all experts, over their sum, fp32 [T, E].
     """
 
     chosen: torch.Tensor
@@ -31,15 +33,78 @@ class Routes(NamedTuple):
     scores: torch.Tensor
 
 
-def route(logits: torch.Tensor, routing: Routing, per_token: int) -> Routes:
-    """The routes of tokens by their logits, fp32 [T, E]."""
-    scores = logits.softmax(-1)
-    _, order = scores.detach().sort(dim=-1, descending=True, stable=True)
-    chosen = order[:, :per_token].contiguous()
+def route(
+    logits: torch.Tensor, routing: Routing, per_token: int, bias: torch.Tensor | None = None
+) -> Routes:
+    """The routes of tokens.
+
+    Args:
+        logits: of all experts, fp32 [T, E].
+        routing: how they are chosen.
+        per_token: k.
+        bias: added to scores where experts are chosen, and nowhere else, fp32 [E].
+    """
+    is_sigmoid = routing.score == "sigmoid"
+    scores = logits.sigmoid() if is_sigmoid else logits.softmax(-1)
+    worth = scores.detach() if bias is None else scores.detach() + bias.detach()
+    if routing.groups > 1:
+        worth = _within_groups(worth, routing)
+    chosen = _best(worth, per_token)
     weights = scores.gather(1, chosen)
     if routing.renormalise:
-        weights = weights / weights.sum(-1, keepdim=True)
-    return Routes(chosen, weights if routing.scale == 1 else weights * routing.scale, scores)
+        weights = weights / (weights.sum(-1, keepdim=True) + _LEAST_SUM)
+    weights = weights if routing.scale == 1 else weights * routing.scale
+    shares = scores / (scores.sum(-1, keepdim=True) + _LEAST_SUM) if is_sigmoid else scores
+    return Routes(chosen, weights, shares)
+
+
+def _best(worth: torch.Tensor, count: int) -> torch.Tensor:
+    """Where the largest numbers of each row are; of equal ones the first."""
+    _, order = worth.sort(dim=-1, descending=True, stable=True)
+    return order[:, :count].contiguous()
+
+
+def _within_groups(worth: torch.Tensor, routing: Routing) -> torch.Tensor:
+    """The same, and minus infinity for experts outside the groups that are kept."""
+    by_group = worth.view(len(worth), routing.groups, -1)
+    ordered = by_group.sort(dim=-1, descending=True).values
+    of_group = ordered[..., 0] if routing.group_score == "best" else ordered[..., :2].sum(-1)
+    kept = torch.zeros_like(of_group, dtype=torch.bool)
+    kept.scatter_(1, _best(of_group, routing.groups_kept), value=True)
+    found: torch.Tensor = by_group.masked_fill(~kept[..., None], float("-inf")).flatten(1)
+    return found
+
+
+def with_visits(weights: torch.Tensor, chosen: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """The weights as they are; the backward pass gives the visits of each expert to the bias.
+
+    They stand where its gradient would, so they are summed and kept like gradients.  A pass that is
+    computed again counts once, and an evaluation does not count.
+
+    Args:
+        weights: of the routes, [T, k].
+        chosen: their experts, [T, k].
+        bias: of the experts, fp32 [E].
+    """
+    result = _WithVisits.apply(weights, chosen, bias)
+    assert isinstance(result, torch.Tensor)
+    return result
+
+
+class _WithVisits(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weights: torch.Tensor, chosen: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
+        ctx.save_for_backward(chosen, bias)
+        return weights.view_as(weights)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor]:
+        chosen, bias = ctx.saved_tensors
+        flat, visits = chosen.flatten(), torch.zeros_like(bias)
+        visits.scatter_add_(0, flat, torch.ones_like(flat, dtype=visits.dtype))
+        return grad, None, visits
 
 
 def auxiliary_loss(routes: Routes, samples: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 from planner.errors import InvalidWorkload
 from planner.model.config import read_config
 from planner.model.experts import Experts, Routing
-from planner.model.shape import ModelShape
+from planner.model.shape import LatentAttention, ModelShape
 from worker.weights.hugging_face.families import FAMILIES
 
 # What belongs to a model besides its weights and its config.json, as `transformers` names it.
@@ -74,10 +74,12 @@ def final_config(config: Mapping[str, Any], dtype: str) -> dict[str, Any]:
 def config_of(model: ModelShape) -> dict[str, Any] | None:
     """The config.json of a model that came from none; None if no family has it.
 
-    A model of the catalogue is a LLaMA, a Qwen, a Mixtral or a GPT-Neo.
+    A model of the catalogue is a LLaMA, a Qwen, a Mixtral, a DeepSeek or a GPT-Neo.
     """
-    if model.latent is not None or model.own is not None:
+    if model.own is not None:
         return None
+    if model.latent is not None:
+        return _deepseek(model, model.latent)
     if model.rotary and not model.bias:
         return _llama(model)
     if not model.rotary and model.bias and not model.qkv_bias and not model.arithmetic.scale_scores:
@@ -133,6 +135,44 @@ def _mixture(model: ModelShape, experts: Experts) -> dict[str, Any] | None:
     return found | {"intermediate_size": experts.ffn, "router_jitter_noise": 0.0}
 
 
+def _deepseek(model: ModelShape, latent: LatentAttention) -> dict[str, Any] | None:
+    """DeepSeek-V2's or -V3's."""
+    experts = model.experts
+    if experts is None or not experts.shared or model.bias or not model.gated:
+        return None
+    routing, blocks = experts.routing, model.layers - experts.dense_blocks
+    is_third = routing.bias
+    groups = {"n_group": routing.groups, "topk_group": routing.groups_kept}
+    found = _decoder(model, "deepseek_v3" if is_third else "deepseek_v2") | {
+        "attention_bias": False,
+        "first_k_dense_replace": experts.dense_blocks,
+        "head_dim": latent.rope,
+        "kv_lora_rank": latent.kv_rank,
+        "moe_intermediate_size": experts.ffn,
+        "n_routed_experts": experts.count,
+        "n_shared_experts": experts.shared,
+        "norm_topk_prob": routing.renormalise,
+        "num_experts_per_tok": experts.per_token,
+        "output_router_logits": False,
+        "pretraining_tp": 1,
+        "q_lora_rank": latent.query_rank or None,
+        "qk_head_dim": model.head_dim,
+        "qk_nope_head_dim": model.head_dim - latent.rope,
+        "qk_rope_head_dim": latent.rope,
+        "routed_scaling_factor": routing.scale,
+        "v_head_dim": latent.value,
+        **groups,
+    }
+    if experts.auxiliary:  # as DeepSeek's own configurations say it
+        found["aux_loss_alpha"] = experts.auxiliary * experts.per_token / blocks
+    if is_third:
+        found |= {"num_nextn_predict_layers": 0, "rope_interleave": True}
+    else:
+        method = "group_limited_greedy" if routing.groups > 1 else "greedy"
+        found |= {"mlp_bias": False, "topk_method": method}
+    return found
+
+
 def _decoder(model: ModelShape, kind: str) -> dict[str, Any]:
     """The keys of every decoder with rotary positions."""
     arithmetic = model.arithmetic
@@ -171,6 +211,16 @@ def _rope(model: ModelShape) -> dict[str, Any]:
                 "high_freq_factor": scaling.high_frequency_factor,
                 "original_max_position_embeddings": scaling.original_positions,
             }
+        elif scaling.kind == "yarn":
+            found |= {
+                "beta_fast": scaling.fast_turns,
+                "beta_slow": scaling.slow_turns,
+                "original_max_position_embeddings": scaling.original_positions,
+            }
+            if scaling.magnitude:
+                found["mscale"] = scaling.magnitude
+            if scaling.score_magnitude:
+                found["mscale_all_dim"] = scaling.score_magnitude
     return found
 
 

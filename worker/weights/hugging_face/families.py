@@ -21,12 +21,14 @@ class Row(NamedTuple):
         ours: attributes of our tensors in it; `embedding.` and `head.` say another layer.
         is_transposed: it is kept as [in, out] (GPT-2's Conv1D), ours are [out, in].
         is_of_expert: theirs is of expert `{}`, ours is the stack of all experts.
+        is_fp32: it is written in fp32, whatever the precision of the others.
     """
 
     theirs: str
     ours: tuple[str, ...]
     is_transposed: bool = False
     is_of_expert: bool = False
+    is_fp32: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,8 @@ class Family:
         block: of each block.
         last: what comes after the blocks.
         buffers: ends of names that old files hold and that are no weights.
+        has_more_blocks: files may hold blocks behind the last one, which predict further tokens;
+            they are left out, as `transformers` does.
     """
 
     architecture: str
@@ -50,6 +54,7 @@ class Family:
     block: tuple[Row, ...]
     last: tuple[Row, ...]
     buffers: tuple[str, ...] = ()
+    has_more_blocks: bool = False
 
 
 def _linear(theirs: str, *ours: str, is_transposed: bool = False) -> tuple[Row, Row]:
@@ -142,19 +147,47 @@ _MIXTRAL_EXPERTS = _experts(
 _QWEN_EXPERTS = _experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
 
 
-def _llama(architecture: str, experts: tuple[Row, ...] = ()) -> Family:
+_HEADS = (
+    *_linear("self_attn.q_proj", "q"),
+    *_linear("self_attn.k_proj", "k"),
+    *_linear("self_attn.v_proj", "v"),
+    *_linear("self_attn.o_proj", "o"),
+    Row("self_attn.q_norm.weight", ("q_norm",)),
+    Row("self_attn.k_norm.weight", ("k_norm",)),
+)
+_LATENT_HEADS = (
+    Row("self_attn.q_proj.weight", ("q",)),
+    Row("self_attn.q_a_proj.weight", ("q_down",)),
+    Row("self_attn.q_a_layernorm.weight", ("q_norm",)),
+    Row("self_attn.q_b_proj.weight", ("q_up",)),
+    Row("self_attn.kv_a_proj_with_mqa.weight", ("kv_down",)),
+    Row("self_attn.kv_a_layernorm.weight", ("kv_norm",)),
+    Row("self_attn.kv_b_proj.weight", ("kv_up",)),
+    Row("self_attn.o_proj.weight", ("o",)),
+)
+_DEEPSEEK_EXPERTS = (
+    *(row._replace(is_fp32=row.ours == ("router",)) for row in _QWEN_EXPERTS),
+    Row("mlp.gate.e_score_correction_bias", ("router_bias",), is_fp32=True),
+    Row("mlp.shared_experts.gate_proj.weight", ("shared_gate",)),
+    Row("mlp.shared_experts.up_proj.weight", ("shared_up",)),
+    Row("mlp.shared_experts.down_proj.weight", ("shared_down",)),
+)
+
+
+def _llama(
+    architecture: str,
+    experts: tuple[Row, ...] = (),
+    heads: tuple[Row, ...] = _HEADS,
+    *,
+    has_more_blocks: bool = False,
+) -> Family:
     return Family(
         architecture=architecture,
         prefix="model.",
         blocks="model.layers.{}.",
         first=(Row("model.embed_tokens.weight", ("embedding.weight",)),),
         block=(
-            *_linear("self_attn.q_proj", "q"),
-            *_linear("self_attn.k_proj", "k"),
-            *_linear("self_attn.v_proj", "v"),
-            *_linear("self_attn.o_proj", "o"),
-            Row("self_attn.q_norm.weight", ("q_norm",)),
-            Row("self_attn.k_norm.weight", ("k_norm",)),
+            *heads,
             *_linear("mlp.gate_proj", "gate"),
             *_linear("mlp.up_proj", "up"),
             *_linear("mlp.down_proj", "down"),
@@ -164,6 +197,7 @@ def _llama(architecture: str, experts: tuple[Row, ...] = ()) -> Family:
         ),
         last=(Row("model.norm.weight", ("head.norm",)), _HEAD),
         buffers=(".rotary_emb.inv_freq",),
+        has_more_blocks=has_more_blocks,
     )
 
 
@@ -177,4 +211,8 @@ FAMILIES: Mapping[str, Family] = {  # by `model_type` of config.json
     "qwen3": _llama("Qwen3ForCausalLM"),
     "mixtral": _llama("MixtralForCausalLM", _MIXTRAL_EXPERTS),
     "qwen3_moe": _llama("Qwen3MoeForCausalLM", _QWEN_EXPERTS),
+    "deepseek_v2": _llama("DeepseekV2ForCausalLM", _DEEPSEEK_EXPERTS, _LATENT_HEADS),
+    "deepseek_v3": _llama(
+        "DeepseekV3ForCausalLM", _DEEPSEEK_EXPERTS, _LATENT_HEADS, has_more_blocks=True
+    ),
 }

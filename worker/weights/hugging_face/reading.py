@@ -25,6 +25,7 @@ from worker.weights.sources import DTYPES, Box, OpenFiles, narrowed, whole
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 BLOCK_NUMBERS = 2**21  # that are looked at together
+FP8_SCALE = "_scale_inv"  # ends the names of the scales of a folder in fp8
 NAMES_SAID = 3  # of those that are missing or left over
 
 
@@ -49,6 +50,7 @@ class WeightsFolder:
         model: that it must hold.
         stored: its tensors.
         misfit: what does not fit; nothing is to be read then.
+        left_out: names of blocks behind the model's last one, which are not read.
 
     Args:
         folder: of the files.
@@ -64,7 +66,10 @@ class WeightsFolder:
         self._files = OpenFiles(folder)
         self.stored = stored_tensors(model, family)
         self._keys: dict[str, tuple[str, str]] = {}
-        left_over = self._match(self._held(), family)
+        held = self._held()
+        self.left_out = tuple(name for name in held if _is_behind(name, model, family))
+        read = {name: file for name, file in held.items() if name not in self.left_out}
+        left_over = self._match(read, family)
         missing = tuple(t.name for t in self.stored if t.name not in self._keys)
         faults = (self._fault(t) for t in self.stored if t.name in self._keys)
         self.misfit = Misfit(missing, left_over, tuple(fault for fault in faults if fault))
@@ -76,6 +81,11 @@ class WeightsFolder:
     def fault(self) -> str | None:
         """One sentence about what does not fit; None if all does."""
         missing, left_over, wrong = self.misfit
+        if any(name.endswith(FP8_SCALE) for name in (*left_over, *self.left_out)):
+            return (
+                f"weights folder {self._folder} holds weights in fp8, with scales beside them; "
+                "convert it to bf16, as DeepSeek's fp8_cast_bf16.py does, and give that folder"
+            )
         if missing or left_over:
             return (
                 f"weights folder {self._folder} is not of the model {self.model.name!r}: it lacks "
@@ -105,8 +115,8 @@ class WeightsFolder:
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
-        """In which the weights are kept, each once."""
-        kept = {self._part(tensor).get_dtype() for tensor in self.stored}
+        """In which the weights are kept, each once; of those that are fp32 anyway none."""
+        kept = {self._part(tensor).get_dtype() for tensor in self.stored if not tensor.is_fp32}
         return tuple(DTYPES[name] for name in sorted(kept))
 
     def read(self, tensor: Tensor, box: Box) -> torch.Tensor:
@@ -224,6 +234,14 @@ def _places(stored: tuple[StoredTensor, ...]) -> Iterator[tuple[str, tuple[Store
         for ours, rows in zip(tensor.ours, tensor.rows, strict=True):
             yield ours.name, (tensor, first)
             first += rows
+
+
+def _is_behind(name: str, model: ModelShape, family: Family) -> bool:
+    """Whether a name is of a block behind the last one, of a family whose files may have some."""
+    before, _, after = family.blocks.partition("{}")
+    number = name.removeprefix(before).partition(after)[0]
+    is_block = name.startswith(before) and number.isdecimal()
+    return family.has_more_blocks and is_block and int(number) >= model.layers
 
 
 def _listed(names: Sequence[str]) -> str:

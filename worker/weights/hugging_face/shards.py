@@ -33,7 +33,7 @@ def shards(
     current: list[StoredTensor] = []
     held = 0
     for tensor in tensors:
-        size = tensor.numel * element_bytes
+        size = tensor.num_bytes(element_bytes)
         if size > max_bytes:
             groups.append([tensor])
             continue
@@ -54,9 +54,11 @@ def shards(
 
 def index_of(found: Sequence[Shard], element_bytes: int) -> dict[str, object]:
     """The content of `model.safetensors.index.json`."""
-    numel = sum(tensor.numel for shard in found for tensor in shard.tensors)
+    tensors = [tensor for shard in found for tensor in shard.tensors]
+    numel = sum(tensor.numel for tensor in tensors if not tensor.ours[0].is_counted)
+    size = sum(tensor.num_bytes(element_bytes) for tensor in tensors)
     files = {tensor.name: shard.name for shard in found for tensor in shard.tensors}
     return {
-        "metadata": {"total_parameters": numel, "total_size": numel * element_bytes},
+        "metadata": {"total_parameters": numel, "total_size": size},
         "weight_map": dict(sorted(files.items())),
     }

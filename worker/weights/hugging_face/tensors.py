@@ -17,8 +17,10 @@ from planner.wording import did_you_mean
 from worker.errors import InvalidWeights
 from worker.weights.hugging_face.families import FAMILIES, Family, Row
 
+_FP32_BYTES = 4  # of an element
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
     """One tensor of a Hugging Face file.
 
@@ -28,6 +30,7 @@ class StoredTensor:
         rows: of each of `ours`, without padding.
         is_transposed: see `Row`.
         expert: which of the stack `ours` it is; None: it is no expert.
+        is_fp32: see `Row`.
     """
 
     name: str
@@ -35,6 +38,7 @@ class StoredTensor:
     rows: tuple[int, ...]
     is_transposed: bool
     expert: int | None = None
+    is_fp32: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -48,6 +52,10 @@ class StoredTensor:
     def numel(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    def num_bytes(self, element_bytes: int) -> int:
+        """In a file whose elements have so many bytes."""
+        return self.numel * (_FP32_BYTES if self.is_fp32 else element_bytes)
 
 
 def family_of(config: Mapping[str, Any]) -> Family:
@@ -119,7 +127,14 @@ def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Ite
 
 def _stored(row: Row, known: Mapping[str, Tensor], expert: int | None = None) -> StoredTensor:
     ours = tuple(known[name] for name in row.ours)
-    if expert is not None:
-        return StoredTensor(row.theirs.format(expert), ours, (1,), row.is_transposed, expert)
-    rows = tuple(tensor.shape[0] - tensor.padding for tensor in ours)
-    return StoredTensor(row.theirs, ours, rows, row.is_transposed)
+    rows: tuple[int, ...] = (1,)
+    if expert is None:
+        rows = tuple(tensor.shape[0] - tensor.padding for tensor in ours)
+    return StoredTensor(
+        name=row.theirs if expert is None else row.theirs.format(expert),
+        ours=ours,
+        rows=rows,
+        is_transposed=row.is_transposed,
+        expert=expert,
+        is_fp32=row.is_fp32,
+    )

@@ -126,15 +126,16 @@ def _weights(
     shard: Shard, dtype: torch.dtype, source: Source, wrote: Callable[[int], None]
 ) -> File:
     tensors = sorted(shard.tensors, key=lambda tensor: tensor.name)  # as the library's own writer
-    described = {tensor.name: (tensor.shape, dtype) for tensor in tensors}
+    kinds = {tensor.name: torch.float32 if tensor.is_fp32 else dtype for tensor in tensors}
+    described = {tensor.name: (tensor.shape, kinds[tensor.name]) for tensor in tensors}
     header = safetensors_header(described, {"format": "pt"})
-    size = len(header) + sum(tensor.numel for tensor in tensors) * dtype.itemsize
+    size = len(header) + sum(tensor.num_bytes(dtype.itemsize) for tensor in tensors)
 
     def chunks() -> Iterator[bytes | memoryview]:
         yield header
         for tensor in tensors:
             for block in blocks(tensor, source):
-                yield bytes_of(block.to(dtype))
+                yield bytes_of(block.to(kinds[tensor.name]))
                 wrote(block.numel())
 
     return File(shard.name, f"{shard.name}.part", chunks, size)

@@ -142,6 +142,7 @@ def test_a_folder_that_fits_is_checked(tmp_path):
         "files": ["model.safetensors"],
         "missing": [],
         "left_over": [],
+        "left_out": [],
         "wrong": [],
     }
 
@@ -217,7 +218,10 @@ def test_a_model_is_exported_and_read_in_far_less_memory_than_it_has(tmp_path):
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"model_type": "llama", "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        (
+            {"model_type": "llama", "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
+            "dynamic",
+        ),
         ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before"),
     ],
 )

@@ -124,9 +124,11 @@ def test_a_profile_that_is_cut_off_is_measured_anew(name, share):
 
 
 def test_a_model_that_cannot_be_measured_ends_in_one_sentence():
-    latent = Workload(model=find_model("deepseek-v3-like"), global_batch=20, sequence_length=128)
+    llama = find_model("tiny-llama")
+    model = replace(llama, arithmetic=replace(llama.arithmetic, lacking=("the key 'x'",)))
+    lacking = Workload(model=model, global_batch=20, sequence_length=128)
     with pytest.raises(ProcessFailed, match="this machine could not be measured: "):
-        asyncio.run(measured_folder(MACHINE, latent, dict(os.environ), lambda *_: None))
+        asyncio.run(measured_folder(MACHINE, lacking, dict(os.environ), lambda *_: None))
 
 
 def test_each_rank_of_a_run_has_its_share_of_the_memory(tmp_path):

@@ -65,7 +65,6 @@ def test_training_settings_default_as_in_the_workers_contract():
     ("path", "value", "mistake"),
     [
         ("spec.model.name", "gpt-9", ("Unknown", "spec.model.name")),
-        ("spec.model.name", "deepseek-v3-like", ("Unsupported", "spec.model")),
         ("spec.model.configRef", "x", ("Contradiction", "spec.model")),
         ("spec.model.entryPoint", "m:f", ("Contradiction", "spec.model")),
         ("spec.elastic", {"minGPUs": 32, "maxGPUs": 16}, ("Contradiction", "spec.elastic")),

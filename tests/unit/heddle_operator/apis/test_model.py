@@ -163,7 +163,7 @@ def test_a_name_of_a_hub_says_to_download_it_and_lists_what_is_trained(tmp_path,
     for sentence in (by_path, by_name):
         assert "download it first and give its folder as spec.model.path" in sentence
     assert "llama3-8b" in by_name
-    assert "deepseek" not in by_name
+    assert "deepseek-v3-like" in by_name
     (misspelt,) = mistakes_of(job({"name": "lama3-8b"}))
     assert "llama3-8b" in misspelt
     assert "download" not in misspelt

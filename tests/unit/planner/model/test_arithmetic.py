@@ -26,7 +26,8 @@ def test_a_shape_without_arithmetic_is_a_plain_llama():
 
 
 def test_scaling_is_read_back():
-    stretched = Arithmetic(rotary=Rotary(5e5, RotaryScaling("llama3", 8.0)), lacking=("x",))
+    scaling = RotaryScaling(kind="yarn", factor=8.0, magnitude=0.7)
+    stretched = Arithmetic(rotary=Rotary(5e5, scaling), lacking=("x",))
     assert Arithmetic.from_json(json.loads(json.dumps(asdict(stretched)))) == stretched
 
 
@@ -41,7 +42,7 @@ def test_windows_come_in_turn():
         ({"windows": []}, ("Malformed", "windows")),
         ({"rotary": {"base": -1}}, ("Malformed", "base")),
         ({"rotary": 3}, ("Malformed", None)),
-        ({"rotary": {"scaling": {"kind": "yarn"}}}, ("Malformed", "kind")),
+        ({"rotary": {"scaling": {"kind": "dynamic"}}}, ("Malformed", "kind")),
         ({"epsilon": 1}, ("Unknown", "epsilon")),
         ({"attention_dropout": 1.0}, ("Malformed", "attention_dropout")),
     ],

@@ -56,16 +56,22 @@ def test_rotary_positions_are_read_under_the_names_of_both_versions():
     old = model(LLAMA, rope_theta=5e5, rope_scaling=stretched)
     new = model(LLAMA, rope_parameters={**stretched, "rope_theta": 5e5})
     assert old == new
-    assert old.arithmetic.rotary == Rotary(5e5, RotaryScaling("llama3", 8.0, 1.0, 4.0, 64))
+    assert old.arithmetic.rotary == Rotary(
+        5e5, RotaryScaling(kind="llama3", factor=8.0, original_positions=64)
+    )
     assert not old.arithmetic.lacking
     linear = model(LLAMA, rope_scaling={"type": "linear", "factor": 2.0})
-    assert linear.arithmetic.rotary == Rotary(10000.0, RotaryScaling("linear", 2.0))
+    assert linear.arithmetic.rotary == Rotary(10000.0, RotaryScaling(kind="linear", factor=2.0))
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rotary scaling 'yarn'"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rotary scaling 'dynamic'"),
+        (
+            {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+            "yarn without original_max_position_embeddings",
+        ),
         ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rotary scaling 'dynamic'"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial rotary positions"),
         ({"partial_rotary_factor": 0.5}, "the key 'partial_rotary_factor' (0.5)"),

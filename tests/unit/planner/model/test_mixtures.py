@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from planner.errors import InvalidWorkload
@@ -202,11 +205,21 @@ def test_deepseek_v2_lite_compresses_no_queries_and_never_renormalises():
         shared=2,
         dense_blocks=1,
         routing=Routing(renormalise=False),
-        auxiliary=0.001,
+        auxiliary=pytest.approx(0.001 * 26 / 6),  # summed over blocks, f divided by k
     )
     names = [tensor.name for tensor in layer_tensors(found, 2)]
     assert "2.q" in names
+    assert "2.router_bias" not in names
     assert not any("q_up" in name for name in names)
+
+
+def test_positions_of_deepseek_are_stretched_by_yarn():
+    scaling = model(V2_LITE).arithmetic.rotary.scaling
+    assert (scaling.kind, scaling.factor, scaling.original_positions) == ("yarn", 40, 4096)
+    assert (scaling.fast_turns, scaling.slow_turns) == (32, 1)
+    assert scaling.rotated_scale == 1
+    assert scaling.score_scale == pytest.approx((0.1 * 0.707 * math.log(40) + 1) ** 2)
+    assert replace(scaling, magnitude=0.0).rotated_scale == pytest.approx(1 + 0.1 * math.log(40))
 
 
 def test_groups_of_deepseek_v2_count_where_its_method_has_them():
@@ -221,8 +234,8 @@ def test_groups_of_deepseek_v2_count_where_its_method_has_them():
     [
         (MIXTRAL, []),
         (QWEN3, []),
-        (V2_LITE, ["rotary scaling 'yarn'"]),
-        (V3, ["rotary scaling 'yarn'", "weights in fp8"]),
+        (V2_LITE, []),
+        (V3, ["weights in fp8"]),
     ],
 )
 def test_a_published_configuration_lacks_what_is_named_and_nothing_else(config, named):

@@ -223,7 +223,7 @@ def _kernels(store):
 def _train(store):
     """One engine after the other on the same tensors."""
     from worker.control.connections import connections
-    from worker.engine.reference import train
+    from worker.engine.reference.training import train
 
     with tempfile.TemporaryDirectory() as folder:
         bench, found = Bench(store, Path(folder)), {}

@@ -11,10 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.model.tensors import Tensor
+from planner.plans.ranks import RankMap
+from tests.families import MIXTURES
 from tests.peak_memory import peak_bytes
+from tests.unit.worker.changes import SPEC
+from tests.unit.worker.changes import plan as of_plan
+from worker.checkpoint.start_source import FirstWeights
 from worker.contract import TrainingSpec
+from worker.control.activity import Activity
 from worker.engine import optimizer
-from worker.engine.optimizer import Recipe, recipe_of, update_
+from worker.engine.optimizer import Recipe, StageUpdate, mean_visits, recipe_of, update_
+from worker.engine.seam import Progress, StageBuild
+from worker.state.shards import TargetShards
+from worker.state.still import StillState
 
 RECIPE = Recipe(betas=(0.8, 0.97), epsilon=1e-6, weight_decay=0.1, gradient_clip=10.0)
 NORM = 3.0
@@ -175,3 +184,36 @@ def test_it_leaves_the_gradients_and_the_storages_as_they_are():
     update_all(shards, gradients, 1e-3, 0, norm=40.0)
     assert [part.data_ptr() for parts in shards for part in parts] == places
     assert all(map(torch.equal, gradients, gradients_of(0)))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(precision):
+    model, plan = MIXTURES["deepseek-v3"], of_plan("1x4")
+    (seat,) = RankMap.of(plan).seats
+    spec = SPEC.model_copy(update={"precision": precision, "router_bias_rate": 0.25})
+    fill = FirstWeights.of(model, spec).fill
+    target = TargetShards.first(model, seat, fill, Activity(), precision)
+    build = StageBuild(
+        model=model,
+        spec=spec,
+        plan=plan,
+        seat=seat,
+        world=None,
+        shards=target.shards,
+        buffers=target.buffers,
+        activity=Activity(),
+        still=StillState(),
+    )
+    mean = mean_visits(model, spec)
+    visits = torch.tensor([0.0, mean, mean + 1, mean - 1, 2 * mean, mean, 0.0, 3.0])
+    target.buffers.gradients["4.router_bias"].copy_(visits)
+    before = {name: [part.clone() for part in parts] for name, parts in target.shards.items()}
+    update = StageUpdate(build)
+    update.apply_(math.nan, 1e-3, Progress())
+    for name, parts in target.shards.items():
+        assert all(map(torch.equal, parts, before[name]))
+    update.apply_(1.0, 1e-3, Progress())
+    bias, *moments = target.shards["4.router_bias"]
+    assert bias.tolist() == [0.25, 0.0, -0.25, 0.25, -0.25, 0.0, 0.25, 0.25 if mean > 3 else -0.25]
+    assert not any(moment.any() for moment in moments)
+    assert target.buffers.weights["4.router_bias"].data_ptr() == bias.data_ptr()

@@ -6,7 +6,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from planner.model.tensors import model_tensors
-from worker.engine.reference import begins_of, forward
+from worker.engine.reference.forward import forward
+from worker.engine.reference.training import begins_of
 from worker.model.forward_context import CurrentContext, ForwardContext
 from worker.model.model import layer_class
 from worker.model.parallel import TensorParallel
@@ -53,11 +54,18 @@ def named(layers):
 
 
 def oracle(model, rows=None):
-    """(loss, {tensor: gradient}) of the reference, with the documents of each row, if any."""
+    """(loss, {tensor: gradient}) of the reference, with the documents of each row, if any.
+
+    Of a tensor that is counted its counts.
+    """
     weights = {name: weight.requires_grad_() for name, weight in weights_of(model).items()}
     tokens, labels = batch(model)
     begins = None if rows is None else begins_of(rows)
-    logits = forward(model, weights, tokens, WHOLE.seed, WHOLE.samples[0], begins)
+    busy = []
+    logits = forward(model, weights, tokens, WHOLE.seed, WHOLE.samples[0], begins, busy)
     loss = cross_entropy(logits.flatten(0, 1), labels.flatten())
     loss.backward()
-    return loss.item(), {name: weight.grad for name, weight in weights.items()}
+    gradients = {name: weight.grad for name, weight in weights.items()}
+    counted = [tensor.name for tensor in model_tensors(model) if tensor.is_counted]
+    visits = [of_block.visits.float() for of_block in busy]
+    return loss.item(), gradients | dict(zip(counted, visits, strict=False))

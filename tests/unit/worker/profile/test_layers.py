@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.errors import InvalidWorkload
-from planner.model.catalogue import find_model
+from planner.model.catalogue import MODELS, find_model
+from tests.families import MIXTURES
 from tests.refusals import refused
 from worker.device.device import CPU
 from worker.profile.bench import Bench
@@ -16,8 +19,8 @@ TINY, MIXTRAL = find_model("tiny-llama"), find_model("tiny-mixtral")
 BENCH = Bench(CPU, 1)
 
 
-def measured(kind: str, tp: int = 1, b: int = 1, precision: str = "fp32"):
-    return measure_layer(BENCH, TINY, Part(kind), tp, b, 32, precision, lambda size: size / 1e9)
+def measured(kind: str, tp: int = 1, b: int = 1, precision: str = "fp32", model=TINY):
+    return measure_layer(BENCH, model, Part(kind), tp, b, 32, precision, lambda size: size / 1e9)
 
 
 @pytest.mark.parametrize("kind", ["embedding", "block", "head"])
@@ -30,6 +33,17 @@ def test_every_kind_of_layer_has_times_and_bytes(kind, precision):
     assert (cost.attention_s > 0) == (kind == "block")
 
 
+@pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v3"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_so_has_every_kind_of_latent_attention_and_of_its_mixtures(name, precision):
+    model = MIXTURES[name]
+    for kind in ("block", "moe_block"):
+        whole, cut = (measured(kind, tp, 1, precision, model) for tp in (1, 2))
+        assert whole.forward_s > 0
+        assert whole.attention_s > 0
+        assert whole.activation_bytes > cut.activation_bytes
+
+
 def test_what_is_kept_grows_with_the_micro_batch_and_shrinks_with_tp():
     one, two, sharded = measured("block"), measured("block", b=2), measured("block", tp=2)
     assert 1.8 * one.activation_bytes < two.activation_bytes < 2.1 * one.activation_bytes
@@ -39,9 +53,9 @@ def test_what_is_kept_grows_with_the_micro_batch_and_shrinks_with_tp():
 
 def test_layers_that_the_worker_does_not_have_are_refused():
     with refused(InvalidWorkload, "Unsupported"):
-        check_model(find_model("deepseek-v3-like"))
-    for name in ("gpt-neo-2.7b", "qwen3-32b", "llama3-8b", "mixtral-8x7b"):
-        check_model(find_model(name))
+        check_model(replace(TINY, arithmetic=replace(TINY.arithmetic, lacking=("the key 'x'",))))
+    for model in MODELS.values():
+        check_model(model)
 
 
 def test_every_division_of_experts_is_measured_that_leaves_none_cut_unevenly():

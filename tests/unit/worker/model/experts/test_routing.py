@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from planner.model.experts import Routing
-from worker.model.experts.routing import auxiliary_loss, route, with_loss
+from worker.model.experts.routing import auxiliary_loss, route, with_loss, with_visits
 
 
 def logits(tokens=12, experts=6, seed=1):
@@ -56,3 +56,49 @@ def test_a_loss_beside_a_tensor_counts_for_its_weight_whatever_comes_after():
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     (with_loss(x * 3, (x * x).sum(), 0.5) * 10).sum().backward()
     assert x.grad.tolist() == [30.0 + 0.5 * 2.0, 30.0 + 0.5 * 4.0]
+
+
+SIGMOID = Routing(score="sigmoid", bias=True)
+
+
+def test_a_bias_counts_for_the_choice_and_not_for_the_weights():
+    bias = torch.tensor([0.0, 0.0, 5.0, 0.0, 0.0, 9.0])
+    found = route(logits(), SIGMOID, 2, bias)
+    assert found.chosen.tolist() == [[5, 2]] * 12
+    own = logits().sigmoid()[:, [5, 2]]
+    assert torch.allclose(found.weights, own / own.sum(-1, keepdim=True))
+    assert torch.allclose(found.scores.sum(-1), torch.ones(12))
+
+
+def test_scores_of_zero_have_weights_of_zero():
+    found = route(torch.full((2, 6), -500.0), SIGMOID, 2, torch.zeros(6))
+    assert found.weights.tolist() == [[0.0, 0.0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("score", "chosen"),
+    [("best", [0, 1]), ("two", [3, 4])],  # groups of three: 0.9 with two zeros, 0.6 with 0.5
+)
+def test_a_group_is_worth_its_best_expert_or_its_two_best(score, chosen):
+    shares = torch.tensor([[0.9, 0.05, 0.01, 0.6, 0.5, 0.02]])
+    routing = Routing(
+        score="sigmoid", renormalise=False, groups=2, groups_kept=1, group_score=score
+    )
+    found = route(torch.logit(shares), routing, 2)
+    assert found.chosen.tolist() == [chosen]
+    assert torch.allclose(found.weights, shares[:, chosen])
+
+
+def test_of_equal_groups_the_first_is_kept():
+    routing = Routing(groups=3, groups_kept=2)
+    assert route(torch.zeros(2, 6), routing, 4).chosen.tolist() == [[0, 1, 2, 3]] * 2
+
+
+def test_the_backward_pass_gives_a_bias_the_visits_of_its_experts():
+    weights = torch.rand(4, 2, requires_grad=True)
+    chosen = torch.tensor([[0, 2], [2, 1], [2, 0], [2, 1]])
+    bias = torch.zeros(5, requires_grad=True)
+    for _ in range(2):  # micro-batches
+        (with_visits(weights, chosen, bias) * 3e5).sum().backward()  # scaled as in fp16
+    assert bias.grad.tolist() == [4.0, 4.0, 8.0, 0.0, 0.0]
+    assert weights.grad.tolist() == [[6e5, 6e5]] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from safetensors.torch import save_file
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
+from tests.families import MIXTURES
 from worker.errors import InvalidWeights
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
@@ -163,3 +165,32 @@ def test_a_tied_head_reads_the_embedding_and_a_second_copy_is_left_alone(tmp_pat
     folder = opened(save(tmp_path, held | {"lm_head.weight": torch.zeros(200, 16)}), model)
     found = folder.first_rows(model_tensors(model)[0], 0, 256)
     assert torch.equal(found[:200], held["model.embed_tokens.weight"])
+
+
+V3 = replace(MIXTURES["deepseek-v3"], name="small")
+DEEPSEEK = FAMILIES["deepseek_v3"]
+BEHIND = "model.layers.4.mlp.experts.0.up_proj.weight"  # the model has blocks 0 to 3
+
+
+def test_blocks_behind_the_last_one_are_left_out_and_named(tmp_path):
+    held = weights(V3, DEEPSEEK) | {BEHIND: torch.zeros(2, 2)}
+    folder = opened(save(tmp_path, held), V3, DEEPSEEK)
+    assert folder.left_out == (BEHIND,)
+    assert folder.fault is None
+    assert f"holds 1 tensor ({BEHIND})" in refusal(tmp_path, V3, FAMILIES["deepseek_v2"])
+
+
+def test_an_expert_that_is_missing_is_one_sentence(tmp_path):
+    held = weights(V3, DEEPSEEK)
+    del held["model.layers.3.mlp.experts.5.down_proj.weight"]
+    said = refusal(save(tmp_path, held), V3, DEEPSEEK)
+    assert "it lacks 1 tensor (model.layers.3.mlp.experts.5.down_proj.weight)" in said
+
+
+@pytest.mark.parametrize("block", [3, 4])
+def test_weights_in_fp8_are_refused_with_their_conversion(tmp_path, block):
+    name = f"model.layers.{block}.self_attn.o_proj.weight"
+    held = weights(V3, DEEPSEEK) | {name: torch.zeros(32, 32, dtype=torch.float8_e4m3fn)}
+    said = refusal(save(tmp_path, held | {f"{name}_scale_inv": torch.ones(1, 1)}), V3, DEEPSEEK)
+    assert "in fp8" in said
+    assert "convert it to bf16" in said

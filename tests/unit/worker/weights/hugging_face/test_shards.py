@@ -10,7 +10,12 @@ from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.shards import MAX_SHARD_BYTES, index_of, shards
 from worker.weights.hugging_face.tensors import stored_tensors
 
-MIXTURES = ("mixtral", "qwen3_moe")  # whose experts `transformers` takes in another order
+MIXTURES = (
+    "mixtral",
+    "qwen3_moe",
+    "deepseek_v2",
+    "deepseek_v3",
+)  # whose experts `transformers` takes in another order
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in MIXTURES])

@@ -17,6 +17,7 @@ from worker.control.activity import Activity
 from worker.state.shards import TargetShards
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.reading import open_weights
+from worker.weights.hugging_face.writing import Wanted, folder_files, write_folder
 
 pytestmark = pytest.mark.slow  # imports transformers
 
@@ -78,3 +79,24 @@ def test_sharded_and_half_precision_sources_are_read(tmp_path, options, dtype):
         wanted, torch.float32
     )
     assert all(torch.equal(found[name], wanted[name].float()) for name in wanted)
+
+
+def test_routers_and_biases_of_deepseek_are_fp32_in_a_folder_of_bf16(tmp_path):
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    source, output = tmp_path / "source", tmp_path / "output"
+    hugging_face.save("deepseek_v3", source)
+    model, config = hugging_face.shape_of(source), json.loads((source / "config.json").read_text())
+    held = open_weights(source, model, FAMILIES["deepseek_v3"])
+    output.mkdir()
+    write_folder(output, folder_files(Wanted(model, config, None, torch.bfloat16), held), set())
+    found = load_file(output / "model.safetensors")
+    kept = {name for name, tensor in found.items() if tensor.dtype == torch.float32}
+    assert kept == {name for name in found if ".mlp.gate." in name}
+    assert open_weights(output, model, FAMILIES["deepseek_v3"]).dtypes == (torch.bfloat16,)
+    wanted, loaded = (
+        AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+        for folder in (source, output)
+    )
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in wanted.items())

@@ -1,4 +1,4 @@
-"""worker/engine/reference.py: an oracle that learns, and says the same whenever it is asked."""
+"""reference/training.py: an oracle that learns, and says the same whenever it is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
 from worker.data.making.prepare import prepare
-from worker.engine.reference import forward, train, training
+from worker.engine.reference.forward import forward
+from worker.engine.reference.training import train, training
 from worker.model.initial_weights import initial_rows
 
 MODEL = ModelShape(name="small", layers=1, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=256)

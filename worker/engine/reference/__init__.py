@@ -1,0 +1,1 @@
+"""The oracle: the same training in one process of plain torch."""
