@@ -83,7 +83,9 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         choose = random.Random(f"{seed}/{index}")
         family = families[index % len(families)]
         model = _varied(family, tied=choose.random() < 0.5, drops=choose.random() < 0.5)
-        precision = PRECISIONS[(seed + index + index // len(FAMILIES)) % len(PRECISIONS)]
+        step = 2 if len(families) % len(PRECISIONS) == 2 else 1  # each family meets each of them
+        turn = index // len(families) * step
+        precision = PRECISIONS[(seed + index + turn) % len(PRECISIONS)]
         precision = "fp32" if kind.startswith("fp32") else precision
         plans = tuple(_recomputing(choose, model) for _ in range(2))
         spec = TrainingSpec(
