@@ -120,9 +120,13 @@ def test_a_field_an_option_and_a_value_are_plain(source):
     assert found == [], "\n" + "\n".join(found)
 
 
-def test_a_decision_has_its_four_sections_in_order():
-    for path in sorted((ROOT / "docs" / "decisions").glob("*.md")):
-        heads = re.findall(r"^## (.*)", path.read_text(), re.MULTILINE)
+def test_a_decision_has_a_number_of_its_own_and_its_four_sections_in_order():
+    paths = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert len({path.name[:4] for path in paths}) == len(paths)
+    for path in paths:
+        text = path.read_text()
+        assert text.startswith(f"# {path.name[:4]}: "), path.name
+        heads = re.findall(r"^## (.*)", text, re.MULTILINE)
         assert heads[:4] == ["Status", "Context", "Decision", "Consequences"], path.name
 
 
