@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.nccl import nccl_alone, nccl_gone, nccl_pair
+from tests.gpu.two import two_lives, two_moves, two_rates
 
 FAMILIES = ("llama3", "gpt2", "qwen3")
 TOLERANCE = 1e-5  # of a loss in fp32: cos, exp and fma differ between processor and GPU
@@ -148,10 +149,14 @@ CHECKS: dict[str, Callable[[str], Found]] = {
     )
 }
 
+TWO: dict[str, Callable[[str], Found]] = {
+    check.__name__: check for check in (two_rates, two_moves, two_lives)
+}
+
 
 def main(name: str, way: str) -> int:
     """Print one line; 0 if the check holds."""
-    found = CHECKS[name](way)
+    found = (CHECKS | TWO)[name](way)
     sys.stdout.write(json.dumps({"check": name, "way": way, **found}) + "\n")
     return 0 if found["ok"] else 1
 

@@ -19,7 +19,7 @@ LIMIT_S = 20.0
 CLASSES = ("new", "old")
 
 
-def _ways(way: str) -> tuple[str, ...]:
+def classes(way: str) -> tuple[str, ...]:
     """The classes of groups that this torch has."""
     if way == "dry":
         return ("gloo",)
@@ -40,7 +40,8 @@ def _device(way: str) -> Any:
     return own_device("cuda", 0)
 
 
-def _form(name: str, device: Any) -> Callable[..., Any]:
+def form_of(name: str, device: Any) -> Callable[..., Any]:
+    """Forms wires of a class."""
     from worker.world.nccl_wire import NcclWire
 
     if name == "gloo":
@@ -58,8 +59,8 @@ def _alone(way, rank, store):
     import torch
 
     device, found = _device(way), {}
-    for name in _ways(way):
-        form, steps, stops = _form(name, device), [], threading.Event()
+    for name in classes(way):
+        form, steps, stops = form_of(name, device), [], threading.Event()
         square = device.put(torch.eye(256))
 
         def trains(square=square, steps=steps, stops=stops):
@@ -102,8 +103,8 @@ def _pair(way, rank, store):
     from worker.world.payload import nccl_transport
 
     device, found = _device(way), {}
-    for name in _ways(way):
-        form = _form(name, device)
+    for name in classes(way):
+        form = form_of(name, device)
         wire = form(store, f"{name}/wire", rank, 2)
         one = device.put(torch.tensor([float(rank)]))
         wire.all_reduce(one, "sum").wait()
@@ -131,17 +132,18 @@ def _gone(way, name, rank, store):
     import torch
 
     device = _device(way)
-    wire = _form(name, device)(store, "gone", rank, 2)
+    wire = form_of(name, device)(store, "gone", rank, 2)
     one = device.put(torch.ones(1))
     wire.all_reduce(one, "sum").wait()  # both are connected
     device.host(one)
     if rank == 1:
         store.wait(["waiting"])
+        store.set("gone", "now")
         return {"ended": True}
-    ended = threading.Event()
+    ended, own = threading.Event(), store.clone()  # a wait keeps a client to itself
 
     def ends():
-        time.sleep(0.5)  # the peer is gone by then; whether it is does not matter
+        own.wait(["gone"])
         with wire.aborting():
             wire.abort()
         ended.set()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gpu.checks import CHECKS
+from tests.gpu.checks import CHECKS, TWO
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 2400.0  # on a busy machine; a quiet one needs three minutes
@@ -19,17 +19,20 @@ LIMIT_S = 2400.0  # on a busy machine; a quiet one needs three minutes
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(2500)
-def test_all_checks_hold_on_the_simulated_device(tmp_path):
+@pytest.mark.parametrize(("further", "checks"), [((), CHECKS), (("--gpus", "2"), TWO)])
+def test_all_checks_hold_on_the_simulated_device(tmp_path, further, checks):
     done = subprocess.run(
-        [str(ROOT / "tests" / "gpu" / "run.sh"), "--dry"],
+        [str(ROOT / "tests" / "gpu" / "run.sh"), "--dry", *further],
         env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path), "PATIENCE": "4"},
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {line["check"]: line["ok"] for line in lines} == dict.fromkeys(CHECKS, True)
+    assert {line["check"]: line["ok"] for line in lines} == dict.fromkeys(checks, True)
     assert done.returncode == 0
+    if further:
+        return
     (update,) = (line for line in lines if line["check"] == "update")
     assert update["processor"] == update["whole"]
     (story,) = (line for line in lines if line["check"] == "story")

@@ -149,16 +149,15 @@ def _engine(way, store, folder):
 
     from planner.plans.ranks import RankMap
     from tests.unit.worker.changes import plan
+    from tests.unit.worker.stages import stage_build
     from worker.checkpoint.start_source import FirstWeights
     from worker.contract import TrainingSpec
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.data.making.prepare import prepare
     from worker.engine.deepspeed import DeepSpeedEngine, begin, warm_up
-    from worker.engine.seam import StageBuild
     from worker.model.initial_weights import initial_rows
     from worker.state.shards import TargetShards
-    from worker.state.still import StillState
     from worker.world.gloo_wire import GlooWire
     from worker.world.pace import RealPace
     from worker.world.staged_wire import StagedWire
@@ -198,17 +197,7 @@ def _engine(way, store, folder):
     )
     fill = FirstWeights(partial(initial_rows, spec.seed)).fill
     target = TargetShards.first(model, seat, fill, activity, precision, device)
-    build = StageBuild(
-        model=model,
-        spec=spec,
-        plan=chosen,
-        seat=seat,
-        world=world,
-        shards=target.shards,
-        buffers=target.buffers,
-        activity=activity,
-        still=StillState(),
-    )
+    build = stage_build(model, spec, chosen, seat, world, target, activity)
     return DeepSpeedEngine(build, Dataset(spec.data, length, model.vocab), RealPace()), device
 
 

@@ -167,7 +167,7 @@ class Actor:
 
     def __init__(self, family: str, way: Way, rank: int, store: Any, say: Say) -> None:
         self.rank, self.model, self.say = rank, ALL[family], say
-        self.services = StoryServices(way)
+        self.services = StoryServices(way, rank)
         self.services.store = store
         self.state, self.saves = RankState(), Saves()
         self.savers: list[Saver] = []
@@ -243,7 +243,7 @@ class Actor:
 
 def begun(family: str, way: Way, rank: int, store: Any, say: Say) -> Actor:
     """A rank on its device, before its first epoch."""
-    if way == "cuda":
+    if way in ("cuda", "nccl"):
         from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
         set_accelerator(CUDA_Accelerator())
