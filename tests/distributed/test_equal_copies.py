@@ -48,15 +48,15 @@ def claims(rank, store):
 def _train(rank, store, epoch, precision, data):
     from planner.model.tensors import layer_tensors
     from planner.plans.pieces import held_pieces, shard
+    from tests.unit.worker.stages import stage_build
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
-    from worker.engine.seam import Progress, StageBuild
+    from worker.engine.seam import Progress
     from worker.model.boxes import view
     from worker.model.initial_weights import initial_rows
     from worker.state.shards import TargetShards
-    from worker.state.still import StillState
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -77,17 +77,7 @@ def _train(rank, store, epoch, precision, data):
     target = TargetShards.first(
         MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity, precision
     )
-    build = StageBuild(
-        model=MODEL,
-        spec=spec,
-        plan=PLAN,
-        seat=seat,
-        world=world,
-        shards=target.shards,
-        buffers=target.buffers,
-        activity=activity,
-        still=StillState(),
-    )
+    build = stage_build(MODEL, spec, PLAN, seat, world, target, activity)
     engine = DeepSpeedEngine(build, Dataset(spec.data, 16, MODEL.vocab), RealPace())
     engine.progress = Progress.of_start(spec)
 

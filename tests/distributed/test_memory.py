@@ -103,16 +103,16 @@ def claims(rank, store):
 def _count(rank, store, epoch, case, data):
     import torch
 
+    from tests.unit.worker.stages import stage_build
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
-    from worker.engine.seam import Progress, StageBuild
+    from worker.engine.seam import Progress
     from worker.model.initial_weights import initial_rows
     from worker.profile.bench import Bench
     from worker.profile.layers import measure_layer
     from worker.state.shards import TargetShards
-    from worker.state.still import StillState
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
 
@@ -136,17 +136,7 @@ def _count(rank, store, epoch, case, data):
     target = TargetShards.first(
         MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity, precision
     )
-    build = StageBuild(
-        model=MODEL,
-        spec=spec,
-        plan=plan,
-        seat=seat,
-        world=world,
-        shards=target.shards,
-        buffers=target.buffers,
-        activity=activity,
-        still=StillState(),
-    )
+    build = stage_build(MODEL, spec, plan, seat, world, target, activity)
     engine = DeepSpeedEngine(build, dataset, RealPace())
     engine.progress = Progress.of_start(spec)
     engine.train_step(None)

@@ -228,14 +228,13 @@ def differences(rank, store, epoch, folder, kind, plan):
 
     from planner.model.tensors import held_tensors
     from planner.plans.pieces import shard
+    from tests.unit.worker.stages import stage_build
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
     from worker.engine.deepspeed import DeepSpeedEngine
-    from worker.engine.seam import StageBuild
     from worker.model.model import Head
     from worker.state.shards import TargetShards
-    from worker.state.still import StillState
     from worker.weights.hugging_face.reading import open_weights
     from worker.weights.hugging_face.tensors import family_of
     from worker.world.pace import RealPace
@@ -248,17 +247,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
     weights = open_weights(folder / kind, model, family)
     target = TargetShards.first(model, seat, FirstWeights(weights.first_rows).fill, activity)
-    build = StageBuild(
-        model=model,
-        spec=spec,
-        plan=plan,
-        seat=seat,
-        world=world,
-        shards=target.shards,
-        buffers=target.buffers,
-        activity=activity,
-        still=StillState(),
-    )
+    build = stage_build(model, spec, plan, seat, world, target, activity)
     engine = DeepSpeedEngine(build, Dataset(spec.data, LENGTH, model.vocab), RealPace())
     seen = []
     watch = register_module_forward_hook(

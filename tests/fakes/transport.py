@@ -46,7 +46,7 @@ class MemoryTransport:
         self.bytes_sent = 0
         self.bytes_received = 0
         self._board = board
-        self._turn = 0
+        self._turn, self._is_round = 0, False
         self._posted: dict[tuple[int, int], int] = {}
         self._expected: dict[tuple[int, int], int] = {}
 
@@ -59,7 +59,8 @@ class MemoryTransport:
         target.copy_(source)
 
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
-        """See `Transport.post_send`."""
+        """See `Transport.post_send`; what has rounds refuses a message outside of one."""
+        self._check_round()
         board, pair = self._board, (self.rank, peer)
         with board.changed:
             self._check_open()
@@ -72,7 +73,8 @@ class MemoryTransport:
         )
 
     def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
-        """See `Transport.post_receive`."""
+        """See `Transport.post_receive`; likewise."""
+        self._check_round()
         self._check_open()
         pair = (peer, self.rank)
         turn = self._expected[pair] = self._expected.get(pair, 0) + 1
@@ -81,7 +83,11 @@ class MemoryTransport:
 
     def exchange(self, sends: Messages, receives: Messages) -> Pending:
         """See `Transport.exchange`."""
-        return post_all(self, sends, receives)
+        self._is_round = True
+        try:
+            return post_all(self, sends, receives)
+        finally:
+            self._is_round = False
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
@@ -122,6 +128,10 @@ class MemoryTransport:
             raise TransferFailed(
                 f"rank {self.rank} lost a peer: {f'rank {gone[0]} closed' if gone else 'timed out'}"
             )
+
+    def _check_round(self) -> None:
+        if self.in_rounds and not self._is_round:
+            raise TransferFailed("a message is outside a round; use `exchange`")
 
     def _check_open(self) -> None:
         if self.rank in self._board.closed:

@@ -15,8 +15,10 @@ from migration.transfer import MAX_OPERATIONS
 from planner.plans.ranks import RankMap
 from tests.laws.changes import Change, any_changes
 from tests.simulated_device.law import disorder, stuck
+from worker.control.activity import Activity
 from worker.world.stage_links import link_rounds
-from worker.world.world import rank_sets
+from worker.world.wire import AllOf, OverHost
+from worker.world.world import World, rank_sets
 
 EXAMPLES = 200
 Log = list[list[object]]
@@ -53,18 +55,53 @@ class Writer:
         self.log += [*rows, *(["wait", *row[1:]] for row in rows if waits)]
 
 
+class WrittenWire(OverHost):
+    """A wire on which nothing travels, and of which a rank writes down what it issues."""
+
+    def __init__(self, writer: Writer, name: str, place: int, size: int) -> None:
+        self.control, self._writer = self, writer
+        self._comm, self._place, self._all = name, place, tuple(range(size))
+
+    def all_reduce(self, tensor, op):
+        self._writer.collective(self._comm, self._all, self._place)
+        return AllOf([])
+
+    def exchange(self, sends, receives):
+        peers = [peer for peer, _ in sends], [peer for peer, _ in receives]
+        self._writer.round(self._comm, self._all, self._place, *peers)
+        return AllOf([])
+
+    def send(self, tensor, target):
+        self._writer.ungrouped(self._comm, self._all, self._place, [target], [])
+        return AllOf([])
+
+    def recv(self, tensor, source):
+        self._writer.ungrouped(self._comm, self._all, self._place, [], [source])
+        return AllOf([])
+
+    def abort(self):
+        """Nobody waits."""
+
+    def release(self):
+        """It holds nothing."""
+
+
 def first_operations(change: Change, *, reverses: int | None = None) -> dict[int, Writer]:
     """{rank of the new plan: its try step}; the mutant's rank takes its groups the other way."""
-    ranks = RankMap.of(change.new)
-    everyone = tuple(range(change.new.gpus))
-    found = {rank: Writer() for rank in everyone}
-    for rank, writer in found.items():
-        sets = [(n, of) for n, of in enumerate(rank_sets(change.model, change.new)) if rank in of]
-        for n, of in sets[::-1] if rank == reverses else sets:
-            writer.collective(f"group{n}", of, rank)
-        for sends, receives in link_rounds(ranks, rank):
-            writer.round(f"group{len(rank_sets(change.model, change.new)) - 1}", everyone, rank,
-                         sends, receives)  # fmt: skip
+    ranks, sets = RankMap.of(change.new), rank_sets(change.model, change.new)
+    nodes, found = [seat.node for seat in ranks.seats], {}
+    for rank in range(change.new.gpus):
+        writer = Writer()
+
+        def form(store, name, place, size, writer=writer):
+            return WrittenWire(writer, name, place, size)
+
+        world = World(None, 1, rank, change.new.gpus, sets, Activity(), form_wire=form)
+        if rank == reverses:
+            world.groups = dict(reversed(world.groups.items()))
+        writer.log.clear()  # of the forming, where nothing is issued on a wire of NCCL
+        world.try_links(link_rounds(ranks, rank), nodes)
+        found[rank] = writer
     return found
 
 

@@ -5,6 +5,8 @@ python -m tests.simulated_device.lives FOLDER DATA family:way|garbage:case:mutan
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import subprocess
@@ -40,6 +42,22 @@ def lives(folder: Path, data: str, stories: Sequence[str], limit_s: float) -> di
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
+
+
+def told_once(factory: Any, stories: Sequence[str], limit_s: float) -> dict[str, Any]:
+    """`lives`, played once in a run, whichever of its workers ask: the others await the first."""
+    from tests.unit.worker.data.lines import prepared_lines
+
+    base = factory.getbasetemp()  # of pytest's temporary folders
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    told = shared / f"lives-{hashlib.blake2b(repr(stories).encode(), digest_size=8).hexdigest()}"
+    with told.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            data = prepared_lines(factory.mktemp("lines"))
+            found = lives(factory.mktemp("lives"), data, stories, limit_s)
+            told.write_text(json.dumps(found), encoding="utf-8")
+    return json.loads(told.read_text(encoding="utf-8"))
 
 
 def main(folder: Path, data: str, stories: Sequence[str]) -> None:

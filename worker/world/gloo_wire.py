@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
-from migration.transport import Messages
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
-from worker.world.wire import ReduceOp, Work, issue_all
+from worker.world.wire import OverHost, ReduceOp, Work
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -29,7 +27,7 @@ _OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp
 _TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
 
 
-class GlooWire:
+class GlooWire(OverHost):
     """One rank's membership; see `Wire`."""
 
     def __init__(self, group: ProcessGroupGloo, own: frozenset[int]) -> None:
@@ -96,18 +94,6 @@ class GlooWire:
         """
         nothing = torch.zeros(1)
         self._live(nothing).recv([nothing], member, _NEVER).wait()
-
-    def exchange(self, sends: Messages, receives: Messages) -> Work:
-        """See `Wire`."""
-        return issue_all(self, sends, receives)
-
-    def held_bytes(self) -> int:
-        """See `Wire`; its memory is the host's."""
-        return 0
-
-    def aborting(self) -> AbstractContextManager[None]:
-        """See `Wire`; each ends by itself."""
-        return nullcontext()
 
     def abort(self) -> None:
         """Cut the connections: gloo then fails whoever waits for them."""

@@ -7,16 +7,14 @@ operation copies to the host and back, and the host waits for both.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from migration.transport import Messages
 from worker.device.device import Device
-from worker.world.wire import FormWire, ReduceOp, Wire, Work, issue_all
+from worker.world.wire import FormWire, OverHost, ReduceOp, Wire, Work
 
 
-class StagedWire:
+class StagedWire(OverHost):
     """One rank's membership; see `Wire`.
 
     Attributes:
@@ -60,18 +58,6 @@ class StagedWire:
         staged = self._device.staging(tuple(received.shape), received.dtype)
         work = self.control.all_to_all(staged, self._device.host(sent), rows_from, rows_to)
         return _Staged(work, staged, received, self._device)
-
-    def exchange(self, sends: Messages, receives: Messages) -> Work:
-        """See `Wire`."""
-        return issue_all(self, sends, receives)
-
-    def held_bytes(self) -> int:
-        """See `Wire`; its memory is the host's."""
-        return 0
-
-    def aborting(self) -> AbstractContextManager[None]:
-        """See `Wire`; each ends by itself."""
-        return nullcontext()
 
     def abort(self) -> None:
         """See `Wire`."""

@@ -11,8 +11,9 @@ Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
@@ -108,11 +109,30 @@ class AllOf:
             work.wait()
 
 
-def issue_all(wire: Wire, sends: Messages, receives: Messages) -> Work:
-    """A round of a wire whose messages may be issued in any order."""
-    sent = [wire.send(tensor, target) for target, tensor in sends]
-    received = [wire.recv(tensor, source) for source, tensor in receives]
-    return AllOf([*received, *sent])
+class OverHost(ABC):
+    """Ways in which all wires are alike whose tensors travel from memory of the host."""
+
+    @abstractmethod
+    def send(self, tensor: torch.Tensor, target: int) -> Work:
+        """See `Wire`."""
+
+    @abstractmethod
+    def recv(self, tensor: torch.Tensor, source: int) -> Work:
+        """See `Wire`."""
+
+    def exchange(self, sends: Messages, receives: Messages) -> Work:
+        """See `Wire`; messages may be issued in any order."""
+        sent = [self.send(tensor, target) for target, tensor in sends]
+        received = [self.recv(tensor, source) for source, tensor in receives]
+        return AllOf([*received, *sent])
+
+    def held_bytes(self) -> int:
+        """See `Wire`; its memory is the host's."""
+        return 0
+
+    def aborting(self) -> AbstractContextManager[None]:
+        """See `Wire`; each ends by itself."""
+        return nullcontext()
 
 
 def abort_all(wires: Sequence[Wire]) -> None:

@@ -38,13 +38,13 @@ def held(part):
     return cut(STATE, part.box)
 
 
-def run(change=lambda sent: None, epochs=(2, 2), read=held, alter=None):
+def run(change=lambda sent: None, epochs=(2, 2), read=held, alter=None, in_rounds=False):
     """GPU 1 joins, GPU 0 leaves; what both ended with, and what GPU 1 received."""
     transfer = ONE_TO_TWO.transfer(message_bytes=4096)
     came = {name: [torch.zeros_like(p) for p in parts] for name, parts in STATE.items()}
-    ends = Board(2).transports()
+    ends = Board(2).transports(in_rounds=in_rounds)
     sender = next(run.sender for run in transfer.runs)
-    ends[sender] = Tampered(ends[sender], change)
+    ends[sender] = ends[sender] if in_rounds else Tampered(ends[sender], change)
 
     def act(rank):
         mine = alter(transfer) if alter and rank == sender else transfer
@@ -75,6 +75,14 @@ def test_state_arrives_whole_in_its_tensors(monkeypatch, direct_bytes):
     """Strided views too: MODEL has tensors of which columns travel."""
     monkeypatch.setattr(exchange, "DIRECT_BYTES", direct_bytes)
     sender, receiver, came = run()
+    assert (sender, receiver) == (None, None)
+    assert is_whole(came)
+
+
+def test_over_what_has_rounds_no_message_is_outside_of_one(monkeypatch):
+    """It refuses others, as NCCL's transport does: two first sends would wait for each other."""
+    monkeypatch.setattr(exchange, "DIRECT_BYTES", 1)
+    sender, receiver, came = run(in_rounds=True)
     assert (sender, receiver) == (None, None)
     assert is_whole(came)
 

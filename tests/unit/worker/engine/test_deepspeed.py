@@ -145,20 +145,12 @@ class Bench:
         self.told = Told(self)
 
     def stage(self, **changes):
-        from worker.engine.seam import StageBuild
+        from tests.unit.worker.stages import stage_build
 
         spec = self.spec.model_copy(update=changes)
         target = self.target
-        return StageBuild(
-            model=MODEL,
-            spec=spec,
-            plan=self.plan,
-            seat=self.seat,
-            world=self.world,
-            shards=target.shards,
-            buffers=target.buffers,
-            activity=self.activity,
-            still=self.told,
+        return stage_build(
+            MODEL, spec, self.plan, self.seat, self.world, target, self.activity, self.told
         )
 
     def build(self, **changes):
