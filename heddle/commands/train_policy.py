@@ -46,9 +46,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 
 @click.command("train-policy", help=TRAIN_HELP, context_settings=SHOWN)
 @click.option("--model", required=True, help=MODEL_HELP)
-@click.option(
-    "--types", help="GPU types to train for, joined by commas.  [default: the paper's types]"
-)
+@click.option("--types", help="GPU types to train for, joined by commas.  [default: all types]")
 @click.option(
     "--groups",
     type=AT_LEAST_1,
@@ -90,7 +88,7 @@ def train_policy(
 ) -> None:
     """Train a policy and write its files."""
     from planner.compilation import warm_up
-    from planner.training.compositions import types_named, usual_types
+    from planner.training.compositions import all_types, types_named
     from planner.training.curriculum import curriculum_of
     from planner.training.run import Training
     from planner.training.settings import TrainingSettings
@@ -98,7 +96,7 @@ def train_policy(
     shape, commit = find_model(model), _commit()
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
     settings = TrainingSettings(seed=seed, **asked)
-    names = usual_types(shape.name) if types is None else types_named(shape.name, types)
+    names = all_types(shape.name) if types is None else types_named(shape.name, types)
     where = Path(f"policy-{shape.name}") if out is None else out
     if resume and not where.is_dir():
         raise InvalidPolicy(

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from random import Random
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_types import HARDWARE as HARDWARE_OF
 from planner.errors import InvalidComposition
 from planner.model.workload import DEMO_MODELS
 from planner.training.composition_sets import committed_sets
@@ -41,6 +42,7 @@ class TrainingRange:
 SIMULATION = TrainingRange(94, (2, 4), (32, 512), (1, 2, 4, 8))
 HARDWARE = TrainingRange(32, (1, 4), (3, 32), (1, 2, 3, 4))
 LARGE = TrainingRange(94, (1, 2), (224, 512), (4, 8))  # of a model that fewer GPUs do not hold
+WIDE = TrainingRange(94, (1, 4), (8, 512), (1, 2, 4, 8))  # of any types, in any mix
 DEMO = TrainingRange(32, (1, 2), (1, 12), (1, 2, 3, 4))
 SIMULATION_TYPES = ("a100-40", "a100-80", "h100", "a6000")
 TESTBED_TYPES = ("a5000", "rtx-pro-6000")  # of the paper's cluster, which is small
@@ -50,16 +52,25 @@ DEMO_TYPES = ("demo-fast", "demo-slow")
 
 
 def usual_types(model: str) -> tuple[str, ...]:
-    """The GPU types that the model of that name has a policy for, unless somebody says otherwise.
+    """The GPU types of the paper that the model of that name is planned for.
 
-    Those of the paper: four in its simulations, six in its hardware study; the demo has its own,
-    and a model of 671 billion parameters the two with the most memory.
+    Four in its simulations, six in its hardware study; the demo has its own, and a model of 671
+    billion parameters the two with the most memory.
     """
     if model in DEMO_MODELS:
         return DEMO_TYPES
     if model == LARGE_MODEL:
         return LARGE_TYPES
     return HARDWARE_TYPES if model == "gpt-neo-2.7b" else SIMULATION_TYPES
+
+
+def all_types(model: str) -> tuple[str, ...]:
+    """The GPU types that the model has a policy for, unless somebody says otherwise.
+
+    All that have a profile, the usual ones first; the demo has its own.
+    """
+    usual = usual_types(model)
+    return usual if model in DEMO_MODELS else (*usual, *sorted(HARDWARE_OF.keys() - set(usual)))
 
 
 def types_named(model: str, named: str) -> tuple[str, ...]:
@@ -69,6 +80,22 @@ def types_named(model: str, named: str) -> tuple[str, ...]:
     """
     usual, given = usual_types(model), set(named.split(","))
     return (*(name for name in usual if name in given), *sorted(given.difference(usual)))
+
+
+def training_sets(
+    model: str, types: tuple[str, ...]
+) -> tuple[tuple[tuple[str, ...], TrainingRange], ...]:
+    """(types, range) of the sets that a policy for these types is trained on, in equal shares.
+
+    Types that are usual for the model have a set of their own; others join them in any mix.
+    """
+    usual = usual_types(model)
+    if set(types) <= set(usual) or model in DEMO_MODELS:
+        return ((types, range_for(types, model)),)
+    known = tuple(name for name in types if name in usual)
+    own = ((known, range_for(known, model)),) if known else ()
+    wide = replace(WIDE, gpus=LARGE.gpus, node_gpus=LARGE.node_gpus)
+    return (*own, (types, wide if model == LARGE_MODEL else WIDE))
 
 
 def range_for(types: Sequence[str], model: str = "") -> TrainingRange:

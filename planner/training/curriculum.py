@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from random import Random
 
 from planner.cluster.composition import Composition
@@ -19,7 +20,12 @@ from planner.policy.environment import Environment, no_limits
 from planner.policy.schema import FeatureSchema
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
-from planner.training.compositions import HARDWARE, range_for, training_compositions
+from planner.training.compositions import (
+    HARDWARE,
+    TrainingRange,
+    training_compositions,
+    training_sets,
+)
 from planner.training.settings import TrainingSettings
 
 D_MAX = 24
@@ -81,27 +87,37 @@ def curriculum_of(
     degrees = tuple(sorted({tp for name in types for tp in profile.tp_degrees(name)}))
     d_max = min(D_MAX, model.layers)
     schema = FeatureSchema(types, degrees, d_max, MAX_TEMPLATES, settings.sees_batch)
-    within = range_for(types, model.name)
-    judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]
-    found: list[Composition] = []
-    for seed in range(MOST_SETS):  # the first is the standard set, whatever the training's seed
-        known = {*found, *judged_by}
-        found += [one for one in training_compositions(types, seed, within) if one not in known]
-        if len(found) >= settings.compositions:
-            break
-    questions = [*judged_by, *found[: settings.compositions]]
-    random = Random(f"{model.name} {' '.join(types)}")
-    usual, factors = workload.global_batch, BATCH_FACTORS
-    if within == HARDWARE:
-        usual, factors = TESTBED_BATCH, TESTBED_FACTORS
-    asked = tuple(Question(one, _batch(usual, factors, random)) for one in questions)
+    sets = training_sets(model.name, types)
+    share = -(-settings.compositions // len(sets))
+    asked = [_questions(model, own, within, share) for own, within in sets]
+    training = [one for row in zip_longest(*(rows[VALIDATION:] for rows in asked)) for one in row]
     return Curriculum(
         model=model,
         types=types,
         schema=schema,
         profile=profile,
-        training=asked[VALIDATION:],
-        validation=asked[:VALIDATION],
+        training=tuple([one for one in training if one][: settings.compositions]),
+        validation=tuple(one for rows in asked for one in rows[:VALIDATION]),
+    )
+
+
+def _questions(
+    model: ModelShape, types: tuple[str, ...], within: TrainingRange, number: int
+) -> tuple[Question, ...]:
+    """Those of the validation, then as many others as there are of the number that is asked for."""
+    judged_by = training_compositions(types, VALIDATION_SEED, within)[:VALIDATION]
+    found: list[Composition] = []
+    for seed in range(MOST_SETS):  # the first is the standard set, whatever the training's seed
+        known = {*found, *judged_by}
+        found += [one for one in training_compositions(types, seed, within) if one not in known]
+        if len(found) >= number:
+            break
+    random = Random(f"{model.name} {' '.join(types)}")
+    usual, factors = usual_workload(model).global_batch, BATCH_FACTORS
+    if within == HARDWARE:
+        usual, factors = TESTBED_BATCH, TESTBED_FACTORS
+    return tuple(
+        Question(one, _batch(usual, factors, random)) for one in (*judged_by, *found[:number])
     )
 
 

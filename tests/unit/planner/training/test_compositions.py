@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.cluster.gpu_types import HARDWARE as HARDWARE_OF
 from planner.errors import InvalidComposition
 from planner.training.composition_sets import committed_sets
 from planner.training.compositions import (
@@ -18,8 +19,11 @@ from planner.training.compositions import (
     LARGE_MODEL,
     LEAST_DISTANCE,
     SIMULATION,
+    WIDE,
+    all_types,
     range_for,
     training_compositions,
+    training_sets,
     types_named,
     usual_types,
 )
@@ -104,6 +108,26 @@ def test_the_range_follows_the_types():
 )
 def test_a_model_has_its_usual_types(model, types):
     assert usual_types(model) == types
+
+
+def test_a_policy_is_for_every_type_that_has_a_profile():
+    for model in ("llama3-8b", "gpt-neo-2.7b", LARGE_MODEL):
+        types = all_types(model)
+        assert sorted(types) == sorted(HARDWARE_OF)
+        assert types[: len(usual_types(model))] == usual_types(model)
+        assert types_named(model, ",".join(sorted(types))) == types
+    assert all_types("tiny-llama") == DEMO_TYPES
+
+
+def test_types_beyond_the_usual_ones_join_them_in_a_set_of_their_own():
+    types = all_types("llama3-8b")
+    assert training_sets("llama3-8b", TYPES) == ((TYPES, SIMULATION),)
+    assert training_sets("llama3-8b", types) == ((TYPES, SIMULATION), (types, WIDE))
+    assert training_sets("llama3-8b", ("v100-16",)) == ((("v100-16",), WIDE),)
+    found = training_compositions(types, 0, WIDE)
+    held = Counter(name for one in found for name in one.gpu_types)
+    assert set(held) == set(types)
+    assert min(held.values()) >= len(found) / len(types)
 
 
 def test_types_that_are_named_have_their_usual_order_whatever_that_of_the_text():

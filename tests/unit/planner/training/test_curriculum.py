@@ -8,8 +8,13 @@ import pytest
 
 from planner.errors import UnprofiledConfiguration
 from planner.model.catalogue import find_model
-from planner.training.compositions import DEMO_TYPES, SIMULATION_TYPES, training_compositions
-from planner.training.curriculum import curriculum_of
+from planner.training.compositions import (
+    DEMO_TYPES,
+    SIMULATION_TYPES,
+    all_types,
+    training_compositions,
+)
+from planner.training.curriculum import VALIDATION, curriculum_of
 from planner.training.settings import TrainingSettings
 from tests.refusals import refused
 
@@ -48,6 +53,19 @@ def test_more_compositions_keep_the_fewer():
         for number in (10, 20)
     )
     assert more.training[:10] == few.training
+
+
+@pytest.mark.slow
+def test_half_of_the_questions_are_those_of_the_usual_types():
+    model, types = find_model("llama3-8b"), all_types("llama3-8b")
+    found = curriculum_of(model, types, replace(TrainingSettings(), compositions=21))
+    own = curriculum_of(model, SIMULATION_TYPES, replace(TrainingSettings(), compositions=11))
+    assert found.training[::2] == own.training
+    assert found.validation[:VALIDATION] == own.validation
+    assert len(found.validation) == 2 * VALIDATION
+    assert {n for one in found.training for n in one.composition.gpu_types} - set(SIMULATION_TYPES)
+    trained = {one.composition for one in found.training}
+    assert not trained & {one.composition for one in found.validation}
 
 
 def test_a_type_without_a_profile_is_refused():
