@@ -61,6 +61,7 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("worker.template.containers=1", "at '/worker/template': additional properties"),
         ("worker.gpu.fabric=ethernet", "at '/worker/gpu/fabric': value must be one of 'auto'"),
         ("worker.gpu.wire=null", "at '/worker/gpu': missing property 'wire'"),
+        ("worker.gpu.hostPorts=8470", "at '/worker/gpu/hostPorts': got number, want string"),
         ("watchNamespaces={Team_A}", "at '/watchNamespaces/0': 'Team_A' does not match"),
         ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
         ("resources.limit.memory=1Gi", "at '/resources': additional properties 'limit'"),
@@ -255,3 +256,16 @@ def test_a_fabric_has_its_variables_and_a_further_one_overrides_them(fabric, var
 def test_locked_memory_is_the_one_capability_that_values_give():
     container = base_container("--set", "worker.gpu.ipcLock=true")
     assert container["securityContext"] == {"capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}
+
+
+@needs_helm
+def test_the_network_of_the_host_is_in_the_base_of_all_pods_with_a_range_of_ports():
+    given = ("worker.gpu.hostNetwork=true", "worker.gpu.hostPorts=9000-9007")
+    done = template(*(part for value in given for part in ("--set", value)))
+    found = list(yaml.safe_load_all(done.stdout))
+    maps = (row["data"] for row in found if row["kind"] == "ConfigMap")
+    (data,) = (row for row in maps if "base.yaml" in row)
+    spec = yaml.safe_load(data["base.yaml"])["spec"]
+    assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    (pod,) = (row["spec"]["template"]["spec"] for row in found if row["kind"] == "Deployment")
+    assert "--worker-host-ports=9000-9007" in pod["containers"][0]["args"]
