@@ -15,6 +15,7 @@ from planner.placement.place import holders_by_layer
 from planner.plans.diff import moves
 from planner.plans.movement import bytes_to_move, missing_bytes
 from planner.plans.pieces import (
+    Piece,
     contains,
     holders_min,
     is_empty,
@@ -27,7 +28,8 @@ from planner.plans.pieces import (
 from planner.plans.plan import FilledTemplate, Plan, Stage, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import regions_of, state_refinement
-from tests.builders import MOE, moe_plans, on_one_node
+from tests.builders import MOE, moe_plans, on_one_node, tiled
+from tests.families import MIXTURES
 from tests.laws.changes import MODEL, TIED, plans
 
 zeros = st.sampled_from((0, 1))
@@ -53,6 +55,17 @@ def test_each_row_has_one_owner_among_the_replicas_of_a_stage(plan):
                     assert sorted(rows) == list(range(held.start, held.stop))
                     sizes = [one.stop - one.start for one in own]
                     assert max(sizes) - min(sizes) <= 1
+
+
+def test_each_holder_owns_all_that_is_counted():
+    model = MIXTURES["deepseek-v3"]
+    plan = tiled("2x4", ep=2, etp=1, replicas=2).with_zero(1)
+    regions = regions_of(model, state_refinement([plan]))
+    for seat in RankMap.of(plan).seats:
+        (bias, *_) = (one for one in held_tensors(model, seat.layers) if one.is_counted)
+        whole = Piece(bias.name, 0, model.experts.count)
+        assert owned(bias, seat) == shard(bias, seat) == whole
+        assert whole in region_pieces(regions, regions.owned(seat))
 
 
 @given(ZERO_1, moe_plans(), zeros)

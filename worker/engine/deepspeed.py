@@ -48,7 +48,6 @@ from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from planner.model.tensors import held_tensors
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
@@ -217,8 +216,6 @@ class DeepSpeedEngine:
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
         self._buffers, self._still, self._update = build.buffers, build.still, StageUpdate(build)
-        tensors = held_tensors(build.model, seat.layers)
-        self._scaled = [build.buffers.gradients[t.name] for t in tensors if not t.is_counted]
         self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device)
         self.pace, self.activity = pace, build.activity
         self.progress = Progress()
@@ -313,9 +310,7 @@ class DeepSpeedEngine:
         self._reduced_from_s = time.perf_counter()
         arrival = self.pace.arrival()
         scale = self.progress.loss_scale
-        if scale != 1:
-            for gradient in self._scaled:
-                gradient.mul_(1 / scale)
+        self._update.unscale_(scale)
         self._sync.sum_()
         read = [self._sync.squares()]
         if own_loss is not None:

@@ -132,6 +132,12 @@ class StageUpdate:
         self._tensors = held_tensors(build.model, build.seat.layers)
         self._recipes = {tensor.name: recipe_of(build.spec, tensor) for tensor in self._tensors}
 
+    def unscale_(self, scale: float) -> None:
+        """Divide gradients by the scale of the loss; visits have none."""
+        for tensor in self._tensors if scale != 1 else ():
+            if not tensor.is_counted:
+                self._build.buffers.gradients[tensor.name].mul_(1 / scale)
+
     def apply_(self, norm: float, learning_rate: float, progress: Progress) -> None:
         """Apply the gradients of the buffers.
 

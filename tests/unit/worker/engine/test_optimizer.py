@@ -207,8 +207,11 @@ def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(preci
     mean = mean_visits(model, spec)
     visits = torch.tensor([0.0, mean, mean + 1, mean - 1, 2 * mean, mean, 0.0, 3.0])
     target.buffers.gradients["4.router_bias"].copy_(visits)
+    target.buffers.gradients["4.router"].fill_(8.0)
     before = {name: [part.clone() for part in parts] for name, parts in target.shards.items()}
     update = StageUpdate(build)
+    update.unscale_(16.0)
+    assert set(target.buffers.gradients["4.router"].flatten().tolist()) == {0.5}
     update.apply_(math.nan, 1e-3, Progress())
     for name, parts in target.shards.items():
         assert all(map(torch.equal, parts, before[name]))
