@@ -14,7 +14,7 @@ CHOSEN = "Heddle chooses it for the GPUs that are there, anew at each change"
 DECAY = "`training.schedule.decaySteps`, the warm-up taken off"
 MASK = "`data.documentMask`, if all three are given"
 TOKENISED = "documents are tokenised before, by `heddle data prepare`"
-NOT_YET = "refused: of DeepSeek's models"
+NOT_YET = "refused: give DeepSeek's folder as the model"
 MEASURED = "measurements are always in the output folder"
 FATES = {
     "job": "in the job",
