@@ -167,6 +167,17 @@ class RankMap:
             tuple(devices[run : run + etp]),
         )
 
+    def owner_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks among which ZeRO 1 cuts the state of a seat, in the order of their shares.
+
+        Returns:
+            Those of its slot in all replicas of its template; and those that hold its experts.
+        """
+        devices = self.stage_ranks(seat.pipeline.template_index, seat.stage)
+        stage = seat.pipeline.template.stages[seat.stage]
+        index, ways = devices.index(seat.rank), stage.ep * stage.expert_tp
+        return tuple(devices[seat.slot :: seat.tp]), tuple(devices[index % ways :: ways])
+
     @staticmethod
     def of(plan: Plan) -> RankMap:
         """Number the ranks of a plan; its placement is in plan order."""

@@ -26,7 +26,7 @@ from planner.plans.ranks import RankMap
 from tests.distributed.random_plans import random_plan, tiled_plan
 from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import run_ranks
-from worker.contract import Directive, Member, TrainingSpec
+from worker.contract import Directive, Member, Resume, TrainingSpec
 from worker.training_settings import Corpus, DataSpec, LossScale, Precision
 
 GPUS, BATCH, LENGTH = 4, 8, 16
@@ -174,7 +174,10 @@ def ranks_find(wanted: tuple[object, ...], prefix: str, limit_s: float) -> list[
 
 
 def claims(gpu: int, store: Any) -> list[Any]:
-    """Of each case, a row for each step of this GPU: loss, norm, and the bits of its pieces."""
+    """Of each case, a row for each step of this GPU: loss, norm, and the bits of its pieces.
+
+    After the steps of each plan another row has the bits of its final weights.
+    """
     with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
         from worker.engine.deepspeed import begin, warm_up
 
@@ -183,14 +186,24 @@ def claims(gpu: int, store: Any) -> list[Any]:
         begin()
         *wanted, prefix = json.loads(os.environ["WANTED"])
         return [
-            list(_trained(gpu, store, 1 + 2 * index, case, case.on(prefix)))
+            list(trained(gpu, store, 1 + 2 * index, case, case.on(prefix)))
             for index, case in enumerate(cases(*wanted))
         ]
 
 
-def _trained(
-    gpu: int, store: Any, first_epoch: int, case: Case, spec: TrainingSpec
+def trained(
+    gpu: int,
+    store: Any,
+    first_epoch: int,
+    case: Case,
+    spec: TrainingSpec,
+    lost: int | None = None,
 ) -> Iterator[dict[str, Any]]:
+    """A row for each step of a GPU, and one for the final weights of each plan.
+
+    A GPU that is `lost` breaks the last step of the first plan: some have applied it, and nobody
+    has got a weight from its owner.  The second plan goes on from the survivors.
+    """
     from tests.distributed.restored import restored, save
     from worker.checkpoint.start_source import start_source
     from worker.engine.seam import Progress
@@ -208,6 +221,8 @@ def _trained(
         if vault is not None and directive.epoch > first_epoch:
             held, progress = HeldState(case.model), None
             directive = restored(directive, Path(vault) / f"{first_epoch}")
+        if lost is not None and progress is not None:
+            directive = recovered(directive, lost, progress.step)
         move = plan_move(case.model, directive, "a", gpu)
         if move is None:
             continue
@@ -235,21 +250,58 @@ def _trained(
             switch.verify_after(successor.world)
             engine, target = successor.engine, successor.target
             engine.progress = progress = switch.agreed or Progress.of_start(spec)
-            for _ in range(spec.steps // len(case.plans)):
-                result = engine.train_step(None)
-                yield {
-                    "step": engine.progress.step,
-                    "loss": result.loss,
-                    "norm": repr(result.gradient_norm),
-                    "agreed": engine.progress.agreed,
-                    "bits": _bits(case, move.plan, target),
-                }
+            is_broken = lost is not None and directive.epoch == first_epoch
+            steps = spec.steps // len(case.plans) - is_broken
+            yield from _rows(engine, case, move.plan, target, steps)
+            if is_broken:
+                break_last(engine, has_applied=gpu % 2 == 0)
+            else:
+                final = {name: digest_of(one) for name, one in engine.weights().items()}
+                yield {"step": engine.progress.step, "final": final}
             engine.release()
             successor.world.leave(wait=True)
             held.add_shards(target.seat, target.shards, target.buffers)
             if vault is not None and directive.epoch == first_epoch:
                 save(Path(vault) / f"{first_epoch}", case.model, move, held, progress)
         transport.close()
+
+
+def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Iterator[dict[str, Any]]:
+    for _ in range(steps):
+        result = engine.train_step(None)
+        yield {
+            "step": engine.progress.step,
+            "loss": result.loss,
+            "norm": repr(result.gradient_norm),
+            "agreed": engine.progress.agreed,
+            "bits": _bits(case, plan, target),
+        }
+
+
+def recovered(directive: Directive, lost: int, step: int) -> Directive:
+    """The directive as that of a loss: one GPU is gone, and the others stand at a step."""
+    members = tuple(member for member in directive.members if member.gpu != lost)
+    update = {"reason": "loss", "members": members, "resume": Resume(step=step)}
+    return directive.model_copy(update=update)
+
+
+def break_last(engine: Any, *, has_applied: bool) -> None:
+    """A step whose world breaks behind the norm: before the update, or right behind it.
+
+    Who has not applied it by then rolls forward, as a survivor does.
+    """
+
+    def gone(*_: object) -> None:
+        raise ConnectionError("a peer is gone")
+
+    apply, engine.spread = engine.apply, gone
+    if not has_applied:
+        engine.apply = gone
+    with contextlib.suppress(ConnectionError):
+        engine.train_step(None)
+    if not has_applied:
+        assert engine.progress.step == engine.progress.gradients_step
+        apply(engine.progress.norm[2])
 
 
 def _build(
@@ -272,25 +324,31 @@ def _build(
 
 
 def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
-    """{piece: digest of master, moments and what is multiplied} of all that a rank holds."""
+    """{piece: digest} of the state that a rank owns, and of what it multiplies."""
     from planner.model.tensors import held_tensors
-    from planner.plans.pieces import held_pieces, shard
-    from planner.plans.regions import common_refinement
+    from planner.plans.pieces import contains, held_pieces, owned, shard
+    from planner.plans.regions import state_refinement
     from worker.model.boxes import view
 
-    cuts, found = common_refinement([plan]), {}
+    cuts, found = state_refinement([plan.with_zero(1)]), {}
     for tensor in held_tensors(case.model, target.seat.layers):
-        parts = (*target.shards[tensor.name], target.buffers.weights[tensor.name])
+        box, mine = shard(tensor, target.seat), owned(tensor, target.seat)
         for piece in held_pieces(tensor, target.seat, cuts):
-            numbers = view(tensor, shard(tensor, target.seat), parts, piece)
-            found[f"{piece.tensor}/{piece.start}/{piece.expert_start}"] = _digest(numbers)
+            name = f"{piece.tensor}/{piece.start}/{piece.expert_start}"
+            (weight,) = view(tensor, box, (target.buffers.weights[tensor.name],), piece)
+            found[f"multiplied {name}"] = digest_of(weight)
+            if contains(mine, piece):
+                found[f"state {name}"] = digest_of(
+                    *view(tensor, mine, target.shards[tensor.name], piece)
+                )
     return found
 
 
-def _digest(parts: Sequence[Any]) -> str:
+def digest_of(*tensors: Any) -> str:
+    """Of their numbers."""
     hasher = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        hasher.update(part.float().contiguous().numpy().tobytes())
+    for tensor in tensors:
+        hasher.update(tensor.float().contiguous().numpy().tobytes())
     return hasher.hexdigest()
 
 
@@ -318,7 +376,7 @@ def judged(case: Case, prefix: str, answers: Sequence[Sequence[dict[str, Any]]])
             or a step is missing.
     """
     rows: dict[int, list[dict[str, Any]]] = {}
-    for row in (row for answer in answers for row in answer):
+    for row in (row for answer in answers for row in answer if "final" not in row):
         rows.setdefault(row["step"], []).append(row)
     assert sorted(rows) == list(range(1, case.spec.steps + 1)), str(case)
     copies = 0
@@ -358,8 +416,10 @@ def _distance(
         for tensor in model_tensors(model):
             if tensor.is_counted:
                 bias = trained[0][1][tensor.name]
-                wanted = _digest([bias, bias.new_zeros(len(bias)), bias.new_zeros(len(bias)), bias])
-                assert bits[f"{tensor.name}/0/0"] == wanted, str(case)
+                moment = bias.new_zeros(len(bias))
+                assert bits[f"multiplied {tensor.name}/0/0"] == digest_of(bias), str(case)
+                wanted = digest_of(bias, moment, moment)
+                assert bits[f"state {tensor.name}/0/0"] == wanted, str(case)
         return worst, TOLERANCE
     return worst, SPREAD * max(_apart(one, other) for one in plain for other in plain)
 

@@ -91,8 +91,6 @@ def _faults(directive: Directive) -> Refused | None:
     )
     if untrainable is not None:
         return Refused(400, untrainable)
-    if plan.zero:
-        return Refused(400, "the plan has ZeRO stage 1, which is planned and not trained; use 0")
     if plan.digest != directive.plan_digest:
         return Refused(
             400, f"plan_digest is {directive.plan_digest}, the plan's own is {plan.digest}"

@@ -1,6 +1,6 @@
 """Who writes which box of the state, and where its numbers lie in the whole tensor.
 
-Invariants: of all holders of a piece one writes it; every holder computes the same table, without a
+Invariants: of all owners of a piece one writes it; every rank computes the same table, without a
 message; the boxes tile every tensor once.
 Source: design of checkpoints ("writers", blocks).
 """
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 
 import numpy as np
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
-from planner.plans.pieces import Piece, holders
+from planner.plans.pieces import Piece, owners
 from planner.plans.plan import Plan
 
 # Boxes of a piece and of a tensor in all: a reader need not read it all, and a manifest does not
@@ -26,17 +26,16 @@ EXPERT_PIECE_BLOCKS, EXPERT_TENSOR_BLOCKS = 32, 256
 
 
 def written(model: ModelShape, plan: Plan) -> dict[int, tuple[Piece, ...]]:
-    """{rank: boxes that it writes}; a piece goes to its holder with the fewest elements so far.
+    """{rank: boxes that it writes}; a piece goes to its owner with the fewest elements so far.
 
     Larger pieces are given first, and the lowest rank decides a tie.
     """
     tensors = {tensor.name: tensor for tensor in model_tensors(model)}
-    held = holders(model, plan)
-    ranks = {contributors: sorted(chain(*contributors)) for contributors in set(held.values())}
-    loads = {rank: 0 for ranks_ in ranks.values() for rank in ranks_}
+    held = owners(model, plan)
+    loads = dict.fromkeys(range(plan.gpus), 0)
     chosen: dict[Piece, int] = {}
     for piece in sorted(held, key=lambda one: -numel(tensors[one.tensor], one)):
-        rank = min(ranks[held[piece]], key=loads.__getitem__)
+        rank = min(held[piece], key=loads.__getitem__)
         loads[rank] += numel(tensors[piece.tensor], piece)
         chosen[piece] = rank
     pieces = Counter(piece.tensor for piece in held)

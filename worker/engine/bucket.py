@@ -97,7 +97,10 @@ class Bucket:
     def copy_(
         self, message: Message, gradients: Mapping[Piece, torch.Tensor], group: Group, source: int
     ) -> None:
-        """Give all ranks of a message the numbers of rank `source`; nothing else is on its way."""
+        """Give all ranks of a message the numbers of rank `source`; nothing else is on its way.
+
+        They may be of a type that has at most the bytes of fp32.
+        """
         flat, targets = self._packed(message, gradients)
         group.broadcast_(flat, source)
         _unpack(flat, targets)
@@ -114,9 +117,10 @@ class Bucket:
     def _packed(
         self, message: Message, gradients: Mapping[Piece, torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        flat = self.memory[self._used : self._used + message.numel]
-        self._used += message.numel
         targets = [gradients[piece][index] for piece, index in message.blocks]
+        memory = self.memory.view(targets[0].dtype)
+        flat = memory[self._used : self._used + message.numel]
+        self._used += message.numel
         for part, target in zip(_parts(flat, targets), targets, strict=True):
             part.copy_(target)
         return flat, targets

@@ -61,6 +61,7 @@ from worker.engine.learning_rate import learning_rate
 from worker.engine.optimizer import StageUpdate
 from worker.engine.parameters import StageParameters, gradient_pieces
 from worker.engine.seam import Evaluation, Progress, StageBuild, StepResult
+from worker.engine.spread import Spread
 from worker.engine.step_clock import StepClock, computing_s
 from worker.engine.step_summary import RankSummary, decode, encode
 from worker.errors import EngineFailed, NonFinite
@@ -232,6 +233,8 @@ class DeepSpeedEngine:
         self._parameters.add_up()
         gradients = partial(gradient_pieces, build, common_refinement([build.plan]))
         self._sync = GradientSync(build.model, build.plan, seat, world, gradients)
+        spread = Spread(build, self._sync.bucket)
+        self.spread, self.weights = spread.weights_, spread.whole_weights
 
     def _build(self, plan: Plan) -> _Pipeline:
         seat, model = self._seat, self._model
@@ -350,7 +353,10 @@ class DeepSpeedEngine:
     def step(self) -> None:
         """Apply the step whose gradients are summed and whose norm is known."""
         assert self.progress.norm is not None  # `reduce` comes first
-        self.apply(self.progress.norm[2])
+        norm = self.progress.norm[2]
+        self.apply(norm)  # what breaks from here on finds the step counted
+        if math.isfinite(norm):
+            self.spread()
         self.pace.synchronised(self._last_arrival)
 
     def apply(self, gradient_norm: float) -> None:

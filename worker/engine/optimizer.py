@@ -20,8 +20,10 @@ import torch
 from planner.cost.memory import WORKER_BUCKET
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors
+from planner.plans.pieces import is_empty, owned, shard
 from worker.contract import TrainingSpec
 from worker.engine.seam import Parts, Progress, StageBuild
+from worker.model.boxes import view
 
 # Elements that are updated at a time.  On a processor the chunks of all five tensors stay in its
 # cache: a third faster than with 4 Mi (benchmarks/step_memory.py).  On a device they are large
@@ -125,11 +127,12 @@ def level_(bias: torch.Tensor, visits: torch.Tensor, mean: float, rate: float) -
 
 
 class StageUpdate:
-    """The update of all that a stage holds, in place; a step that is skipped changes nothing."""
+    """The update of all that a rank owns, in place; a step that is skipped changes nothing."""
 
     def __init__(self, build: StageBuild) -> None:
         self._build = build
-        self._tensors = held_tensors(build.model, build.seat.layers)
+        tensors = held_tensors(build.model, build.seat.layers)
+        self._tensors = [one for one in tensors if not is_empty(owned(one, build.seat))]
         self._recipes = {tensor.name: recipe_of(build.spec, tensor) for tensor in self._tensors}
 
     def unscale_(self, scale: float) -> None:
@@ -139,23 +142,24 @@ class StageUpdate:
                 self._build.buffers.gradients[tensor.name].mul_(1 / scale)
 
     def apply_(self, norm: float, learning_rate: float, progress: Progress) -> None:
-        """Apply the gradients of the buffers.
+        """Apply the gradients of the buffers, and write the owned rows of what is multiplied.
 
         Args:
             norm: of the gradient of the whole plan; if it is not finite nothing is applied.
             learning_rate: of this step.
             progress: before it.
         """
-        build = self._build
+        build, buffers = self._build, self._build.buffers
         for tensor in self._tensors if math.isfinite(norm) else ():
             name, parts = tensor.name, build.shards[tensor.name]
             build.still.before_update(name)
-            gradient, copy = build.buffers.gradients[name], None
+            box, mine = shard(tensor, build.seat), owned(tensor, build.seat)
+            beside = buffers.gradients[name], buffers.weights[name]
+            gradient, multiplied = view(tensor, box, beside, mine)
             if tensor.is_counted:
                 mean = mean_visits(build.model, build.spec)
                 level_(parts[0], gradient, mean, build.spec.router_bias_rate)
                 continue
-            if build.spec.precision != "fp32":
-                copy = build.buffers.weights[name]
+            copy = None if build.spec.precision == "fp32" else multiplied
             recipe = self._recipes[name]
             update_(parts, gradient, norm, learning_rate, progress.updates, recipe, copy)

@@ -19,7 +19,7 @@ from worker.world.world import World
 
 # In the place of an epoch: ready to save at the next boundary and stop there, or to train on.
 SUSPEND, SAVE = -1, -2
-# weight, exp_avg, exp_avg_sq, all fp32: everything of a tensor that must survive a plan change
+# weight, exp_avg, exp_avg_sq, all fp32: everything owned of a tensor that must survive a change
 Parts = tuple[torch.Tensor, ...]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -29,8 +29,8 @@ class Buffers:
     """Buffers of an engine beside the state; they follow from the state, or are written first.
 
     Attributes:
-        weights: {tensor name: what is multiplied}: the weights themselves in fp32, else copies of
-            them in low precision, which every update writes anew.
+        weights: {tensor name: what is multiplied}, of all that the rank holds: in fp32 the weights
+            themselves, else copies in low precision; updates and their owners write them anew.
         gradients: {tensor name: fp32 sum over the micro-batches of a step}.
     """
 
@@ -61,8 +61,8 @@ class StageBuild:
     Attributes:
         seat: of the rank in the plan.
         world: that the ranks of the plan have formed.
-        shards: {tensor name: (weight, exp_avg, exp_avg_sq)} of this rank, which the engine trains
-            in place.
+        shards: {tensor name: (weight, exp_avg, exp_avg_sq)} of what this rank owns, which the
+            engine trains in place.
         buffers: that it works on; their numbers are those of the shards once it trains.
         activity: of this rank, which the engine keeps up to date while it trains.
         still: of this rank, which the engine tells of every update.
@@ -195,6 +195,15 @@ class Engine(Protocol):
 
     def apply(self, gradient_norm: float) -> None:
         """Apply the reduced gradients that are held, with a norm learnt from another rank."""
+
+    def spread(self) -> None:
+        """Give the weights of owned rows to those who multiply them; a collective of the plan.
+
+        Called once the state has come, and after each update.
+        """
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """The fp32 weights of all that this rank holds; a collective at the end of the training."""
 
     def overruns(self) -> int:
         """Emulated stages that took too long."""

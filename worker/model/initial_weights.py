@@ -21,7 +21,7 @@ STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisatio
 def initial_rows(
     seed: int, tensor: Tensor, start: int, stop: int, experts: range | None = None
 ) -> torch.Tensor:
-    """Rows [start, stop) of a tensor along its shard dimension, fp32; a replicated one whole.
+    """Rows [start, stop) of a tensor along its row dimension, fp32.
 
     Of a stack of experts those of `experts`; all, unless they are given.
     """
@@ -32,13 +32,10 @@ def initial_rows(
         return torch.stack([initial_rows(seed, one._replace(name=n), start, stop) for n in names])
     if len(tensor.shape) == 1:
         is_bias = tensor.name.endswith("_bias")
-        size = tensor.shape[0] if tensor.dim is None else stop - start
-        return torch.zeros(size) if is_bias else torch.ones(size)
+        return torch.zeros(stop - start) if is_bias else torch.ones(stop - start)
     dim = tensor.dim or 0
     size = tensor.shape[dim]
     cuts = [index * size // BLOCKS for index in range(BLOCKS + 1)]
-    if tensor.dim is None:
-        start, stop = 0, size
     wanted = [i for i in range(BLOCKS) if cuts[i] < stop and start < cuts[i + 1]]
     blocks = [_block(seed, tensor, dim, i, cuts[i + 1] - cuts[i]) for i in wanted]
     first = cuts[wanted[0]]

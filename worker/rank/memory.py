@@ -10,7 +10,7 @@ import math
 from planner.cost.memory import RULES
 from planner.model.shape import ModelShape
 from planner.model.tensors import held_tensors
-from planner.plans.pieces import shard
+from planner.plans.pieces import owned, shard
 from planner.plans.ranks import Seat
 from worker.device.device import Device
 from worker.model.boxes import box_shape
@@ -18,11 +18,12 @@ from worker.training_settings import Precision
 
 
 def planned_state_bytes(model: ModelShape, seat: Seat, precision: Precision) -> int:
-    """Bytes of weights, gradients and optimizer that the planner counts for a seat."""
-    rule, parameters = RULES["worker"][precision], 0
+    """Bytes of weights and gradients of what a seat holds, and of the optimizer of what it owns."""
+    rule, held, own = RULES["worker"][precision], 0, 0
     for tensor in held_tensors(model, seat.layers):
-        parameters += math.prod(box_shape(tensor, shard(tensor, seat)))
-    return parameters * (rule.weight + rule.gradient + rule.optimizer)
+        held += math.prod(box_shape(tensor, shard(tensor, seat)))
+        own += math.prod(box_shape(tensor, owned(tensor, seat)))
+    return held * (rule.weight + rule.gradient) + own * rule.optimizer
 
 
 def note_memory(

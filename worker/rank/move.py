@@ -19,7 +19,7 @@ from planner.model.workload import Workload
 from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
-from planner.plans.regions import Cuts, common_refinement
+from planner.plans.regions import Cuts, state_refinement
 from planner.profiles.generator import find_profile
 from worker.contract import Directive, Member
 from worker.gpu_wire import WireName
@@ -117,7 +117,7 @@ def plan_move(
     member = directive.members[me]
     plan = Plan.from_json(directive.plan)
     layouts = {epoch: Plan.from_json(data) for epoch, data in directive.layouts.items()}
-    cuts = common_refinement([plan, *layouts.values()])
+    cuts = state_refinement([plan, *layouts.values()])
     held = held_layout(model, directive.members, layouts, cuts)
     needed = needed_layout(model, plan, directive.members, cuts)
     hosts = [m.pod if wire == "nccl" else m.node for m in directive.members]

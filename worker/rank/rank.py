@@ -202,17 +202,18 @@ class Rank:
 
     def _finish(self, spec: TrainingSpec) -> None:
         """All steps are trained: write this rank's part of the final weights, if it has one."""
-        layout, world = self._state.layout, self._world
+        layout, world, engine = self._state.layout, self._world, self._state.engine
         assert layout is not None
         assert world is not None
+        assert engine is not None
         self._change.forget()
         self._saves.end()
         self._become("saving")
         if spec.output is None:
             return self._poll_end()
-        weights = {name: parts[0] for name, parts in layout.shards.items()}
         seats, seat, step = layout.seats, layout.seat, self._state.progress.step
         try:
+            weights = self._call(engine.weights)
             end = self._call(lambda: ending(self._model(), seats, seat, weights, spec, step, world))
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             return self._halt(error)

@@ -145,7 +145,9 @@ class Switch:
             )
             if successor is not None:
                 self._copy_kept(held, successor.target)
-                successor.target.fill()
+                successor.target.fill(self.model)
+        if successor is not None and move.plan.zero:
+            successor.engine.spread()
         self.lap("transfer")
 
     def _write_slice(self, wanted: Slice) -> Parts:

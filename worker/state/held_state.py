@@ -1,7 +1,8 @@
 """The state that one rank holds, readable by piece, whatever cut it came in.
 
-A rank holds the shards of its seat; after a vote whose outcome it never learnt, those of two seats.
-Every shard is a box of a tensor, so a piece is read by finding a box that contains it.
+A rank has what its seat owns; after a vote whose outcome it never learnt, that of two seats.  All
+of it are boxes of tensors, so a piece is read by finding a box that contains it.  What an engine
+multiplies beside it follows from the state, and is none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from migration.slices import Slice
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors, layer_tensors, model_tensors
-from planner.plans.pieces import Piece, shard, tensor_pieces
+from planner.plans.pieces import Piece, owned, shard, tensor_pieces
 from planner.plans.ranks import Seat
 from planner.plans.regions import Cuts
 from planner.plans.state_rule import PARTS, PartNames
@@ -33,13 +34,13 @@ class HeldState:
     def add_shards(
         self, seat: Seat, shards: Mapping[str, Parts], buffers: Buffers | None = None
     ) -> None:
-        """Add what a rank holds at `seat`, with an engine's buffers; the live tensors, no copy."""
+        """Add what a rank owns at `seat`, with an engine's buffers; the live tensors, no copy."""
         for tensor in held_tensors(self.model, seat.layers):
-            name, box = tensor.name, shard(tensor, seat)
+            name, box = tensor.name, owned(tensor, seat)
             for part, numbers in zip(PARTS, shards[name], strict=True):
                 self._boxes.setdefault((name, part), []).append((box, numbers))
             if buffers is not None:
-                self._beside[box] = buffers.weights[name], buffers.gradients[name]
+                self._beside[shard(tensor, seat)] = buffers.weights[name], buffers.gradients[name]
 
     def exactly(self, box: Piece) -> Parts | None:
         """The parts of a box whose parts are all held as it is, else None."""

@@ -3,6 +3,8 @@
 A shard whose rows stay the same is adopted: the very tensors that the old engine trains.  Every
 other one is allocated and its memory touched, because first use of a page costs more than the
 transfer into it.  Nothing here reads a number of the state, so it may change meanwhile.
+A shard is what the seat owns of a tensor.  With ZeRO 1 that is less than what it multiplies; then
+the fp32 weight of the shard is rows of that.
 Source: the shadow band's destination shards; design, "Transactional".
 """
 
@@ -12,12 +14,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors
-from planner.plans.pieces import Piece, shard
+from planner.plans.pieces import Piece, is_empty, owned, shard
 from planner.plans.ranks import Seat
 from planner.plans.state_rule import PARTS, PartNames, copies, element_bytes
 from worker.control.activity import Activity
@@ -38,11 +41,11 @@ class TargetShards:
 
     Attributes:
         seat: in the new plan.
-        shards: {tensor name: its parts}.
-        buffers: of the engine; those of the old one for what is adopted, which therefore costs
-            neither memory nor time.
+        shards: {tensor name: its parts}, of what the seat owns.
+        buffers: of the engine, of what the seat holds; those of the old one for what is adopted,
+            which therefore costs neither memory nor time.
         adopted: names of the shards that are those of the old plan.
-        stale: names of the low-precision weights that are to be filled from the shards.
+        stale: names of the low-precision weights whose owned rows are to be filled from the shards.
         bytes_allocated: for the others, buffers not counted.
     """
 
@@ -68,20 +71,29 @@ class TargetShards:
         gradients: dict[str, torch.Tensor] = {}
         adopted, stale, allocated = set(), set(), 0
         for tensor in held_tensors(model, seat.layers):
-            name, box = tensor.name, shard(tensor, seat)
-            parts, beside = held.exactly(box), held.beside(box)
+            name, box, mine = tensor.name, shard(tensor, seat), owned(tensor, seat)
+            parts, weight, gradient = adopted_of(tensor, seat, held, precision)
             if parts is not None:
                 adopted.add(name)
+            elif precision == "fp32" and mine != box:
+                weight = _room(box_shape(tensor, box), device)
+                moments = tuple(_room(box_shape(tensor, mine), device) for _ in PARTS[1:])
+                parts = (*view(tensor, box, (weight,), mine), *moments)
             else:
-                parts = tuple(_room(box_shape(tensor, box), device) for _ in PARTS)
+                parts = tuple(_room(box_shape(tensor, mine), device) for _ in PARTS)
+            if name not in adopted:
                 allocated += sum(part.nbytes for part in parts)
-            shards[name] = parts
-            if beside is None:
-                kind = _precision_of(tensor, precision)
-                beside = _weight_of(parts, kind, device), _room(box_shape(tensor, box), device)
+            kind = _precision_of(tensor, precision)
+            if weight is None:
+                weight = parts[0]
                 if kind != "fp32":
+                    weight = _room(box_shape(tensor, box), device, DTYPES[kind])
                     stale.add(name)
-            weights[name], gradients[name] = beside
+            elif kind != "fp32" and (mine != box or name not in adopted):
+                stale.add(name)  # after a loss it may have rows that their owner has updated
+            if gradient is None:
+                gradient = _room(box_shape(tensor, box), device)
+            shards[name], weights[name], gradients[name] = parts, weight, gradient
             activity.advance()
         buffers = Buffers(weights, gradients)
         return TargetShards(
@@ -105,21 +117,56 @@ class TargetShards:
         """The state that a job starts with: every shard as its source fills it."""
         target = TargetShards.of(model, seat, HeldState(model), activity, precision, device)
         for tensor in held_tensors(model, seat.layers):
-            box = shard(tensor, seat)
-            device.load(target.shards[tensor.name], partial(fill, tensor, box))
+            box = owned(tensor, seat)
+            if not is_empty(box):
+                device.load(target.shards[tensor.name], partial(fill, tensor, box))
             activity.advance()
-        target.fill()
+        target.fill(model)
         return target
 
-    def fill(self) -> None:
-        """Write the low-precision weights of what was not adopted, once the shards have moved."""
-        for name in self.stale:
-            self.buffers.weights[name].copy_(self.shards[name][0])
+    def fill(self, model: ModelShape) -> None:
+        """Write the owned rows of low-precision weights, once the shards have moved.
+
+        Other rows come from their owners; see `worker.engine.spread`.
+        """
+        for tensor in held_tensors(model, self.seat.layers):
+            if tensor.name in self.stale:
+                box, mine = shard(tensor, self.seat), owned(tensor, self.seat)
+                (rows,) = view(tensor, box, (self.buffers.weights[tensor.name],), mine)
+                rows.copy_(self.shards[tensor.name][0])
 
     def view(self, tensor: Tensor, piece: Piece, parts: PartNames = PARTS) -> Parts:
         """Some parts of a piece of `tensor` within this rank's shard, to write into."""
         named = dict(zip(PARTS, self.shards[tensor.name], strict=True))
-        return view(tensor, shard(tensor, self.seat), tuple(named[part] for part in parts), piece)
+        return view(tensor, owned(tensor, self.seat), tuple(named[part] for part in parts), piece)
+
+
+class Adopted(NamedTuple):
+    """The tensors of an old layout that a new one takes over; None: it has to make them."""
+
+    parts: Parts | None
+    weight: torch.Tensor | None  # that is multiplied, where it is no part of the shard
+    gradient: torch.Tensor | None
+
+
+def adopted_of(tensor: Tensor, seat: Seat, held: HeldState, precision: Precision) -> Adopted:
+    """What a rank that becomes `seat` need not make of a tensor.
+
+    An fp32 weight that is multiplied is the shard's own or contains it, so both are adopted or
+    neither: what arrives is written to no memory that the old plan trains on.
+    """
+    box, mine = shard(tensor, seat), owned(tensor, seat)
+    parts, (weight, gradient) = held.exactly(mine), held.beside(box) or (None, None)
+    if _precision_of(tensor, precision) != "fp32":
+        return Adopted(parts, weight, gradient)
+    if mine == box:
+        return Adopted(parts, None, gradient)
+    is_one = parts is not None and weight is not None and _share_memory(parts[0], weight)
+    return Adopted(parts, weight, gradient) if is_one else Adopted(None, None, gradient)
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def bytes_to_make(
@@ -128,13 +175,17 @@ def bytes_to_make(
     """Bytes that `TargetShards.of` allocates: parts, low-precision weights and gradients."""
     total = 0
     for tensor in held_tensors(model, seat.layers):
-        box = shard(tensor, seat)
-        numel = math.prod(box_shape(tensor, box))
-        if held.exactly(box) is None:
-            total += numel * element_bytes(PARTS)
-        if held.beside(box) is None:
-            kept = copies(_precision_of(tensor, precision))
-            total += numel * (element_bytes(kept) + GRADIENT_BYTES)
+        box, mine = shard(tensor, seat), owned(tensor, seat)
+        whole, own = (math.prod(box_shape(tensor, one)) for one in (box, mine))
+        parts, weight, gradient = adopted_of(tensor, seat, held, precision)
+        if parts is None:
+            total += own * element_bytes(PARTS)
+            if precision == "fp32":
+                total += (whole - own) * element_bytes(PARTS[:1])
+        if weight is None:
+            total += whole * element_bytes(copies(_precision_of(tensor, precision)))
+        if gradient is None:
+            total += whole * GRADIENT_BYTES
     return total
 
 
@@ -146,8 +197,3 @@ def _precision_of(tensor: Tensor, precision: Precision) -> Precision:
 def _room(shape: list[int], device: Device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A tensor of zeros, its memory touched."""
     return torch.empty(shape, dtype=dtype, device=device.torch_device).zero_()
-
-
-def _weight_of(parts: Parts, precision: Precision, device: Device) -> torch.Tensor:
-    """The operand of products: the weight itself, or room for its copy."""
-    return parts[0] if precision == "fp32" else _room([*parts[0].shape], device, DTYPES[precision])

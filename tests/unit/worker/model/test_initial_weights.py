@@ -38,7 +38,7 @@ def test_a_whole_tensor_has_its_shape_in_fp32(tensor):
 
 def test_norms_start_at_one_whatever_rows_are_asked():
     (norm,) = (tensor for tensor in TENSORS if tensor.name == "1.norm1")
-    assert torch.equal(initial_rows(1, norm, 0, 1), torch.ones(MODEL.hidden))
+    assert torch.equal(initial_rows(1, norm, 0, 1), torch.ones(1))
 
 
 def test_every_seed_every_tensor_and_every_block_has_numbers_of_its_own():

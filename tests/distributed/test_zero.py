@@ -1,0 +1,169 @@
+"""ZeRO 1 changes who has the state, and no bit of it: by a step, a move, a checkpoint, a skip.
+
+Each job runs without ZeRO, with it, with it under one of its two plans, and from a checkpoint that
+the ranks of a plan with ZeRO saved and those of one without load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from planner.plans.ranks import RankMap
+from tests.distributed.exactness import GPUS, Case, cases, trained
+from tests.distributed.pods import place, template
+from tests.unit.worker.data.lines import prepared_lines
+from tests.unit.worker.ranks import run_ranks
+from worker.training_settings import LossScale
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
+STEPS = 4
+VARIANTS = {"without": (0, 0), "with": (1, 1), "mixed": (0, 1), "restored": (1, 0)}
+LOSSES = {"without": (0, 0), "with": (1, 1), "mixed": (1, 0)}
+LOST = 1  # this GPU owns rows of the first template, which the second owns too
+DENSE = (  # of four ranks; each trains eight samples, its replicas unequal ones
+    ("1x4 2 2 1", "1x4 3"),
+    ("2x4 5 3",),
+    ("1x2+1x2 2 6",),
+    ("1x4 1 2 3 2",),
+)
+SAMPLE, CAMPAIGN = 2, 9  # jobs of `make test`, and of `make test-system` besides
+LIMIT_S = 600.0  # on a busy machine
+
+
+def dense_plan(choose: random.Random):
+    templates = []
+    for text in choose.choice(DENSE):
+        stages, *counts = text.split()
+        templates.append(template(stages, 1, *map(int, counts)))
+    return place(tuple(templates), [("a", gpu) for gpu in choose.sample(range(GPUS), GPUS)])
+
+
+def jobs() -> list[Case]:
+    """Dense models and mixtures in turn, in every precision; fp16 overflows at first."""
+    found = []
+    for index in range(SAMPLE + CAMPAIGN):
+        kind, choose = ("dense", "mixtures")[index % 2], random.Random(f"zero/{index}")
+        case = cases(3 + index, 1 + index % 3, STEPS, kind)[-1]
+        precision = ("bf16", "fp32", "fp16")[index % 3]
+        scale = LossScale(initial=2**24, window=20) if precision == "fp16" else None
+        spec = case.spec.model_copy(
+            update={"precision": precision, "loss_scale": scale, "on_non_finite": "Skip"}
+        )
+        plans = case.plans if kind == "mixtures" else (dense_plan(choose), dense_plan(choose))
+        found.append(replace(case, spec=spec, plans=plans))
+    return found
+
+
+def recovery() -> Case:
+    """A job that loses an owner whose template is not the only one."""
+    (case,) = cases(5, 1, STEPS, "dense")
+    before = template("1x4", 1, 3, 2), template("2x4", 1, 3)
+    after = template("1x4", 1, 3, 2), template("1x4", 1, 3)
+    spots = [("a", gpu) for gpu in range(GPUS)]
+    plans = place(before, spots), place(after, [spots[2], spots[0], spots[3]])
+    spec = case.spec.model_copy(update={"precision": "bf16", "loss_scale": None})
+    return replace(case, spec=spec, plans=plans)
+
+
+def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
+    """Of each job, the rows of each variant on this GPU."""
+    with contextlib.redirect_stdout(sys.stderr):
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        first, last, prefix, vault = json.loads(os.environ["WANTED"])
+        found, epoch = [], 1
+        wanted = [(case, VARIANTS, None) for case in jobs()[first:last]]
+        for case, variants, lost in [*wanted, *([] if first else [(recovery(), LOSSES, LOST)])]:
+            rows = {}
+            for variant, (before, after) in variants.items():
+                os.environ.pop("VAULT", None)
+                if variant == "restored":
+                    os.environ["VAULT"] = vault
+                plans = case.plans[0].with_zero(before), case.plans[1].with_zero(after)
+                job = replace(case, plans=plans)
+                rows[variant] = list(trained(gpu, store, epoch, job, job.on(prefix), lost))
+                epoch += 2
+            found.append(rows)
+    return found
+
+
+def ranks_find(folder: Any, first: int, last: int) -> list[list[dict[str, Any]]]:
+    """By job, what each GPU answered."""
+    with pytest.MonkeyPatch.context() as patch:
+        prefix, vault = prepared_lines(folder), str(folder / "vault")
+        patch.setenv("WANTED", json.dumps([first, last, prefix, vault]))
+        answers = run_ranks("tests.distributed.test_zero:claims", GPUS, LIMIT_S)
+    return [list(of_job) for of_job in zip(*answers, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    return ranks_find(tmp_path_factory.mktemp("sample"), 0, SAMPLE)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    return ranks_find(tmp_path_factory.mktemp("campaign"), SAMPLE, SAMPLE + CAMPAIGN)
+
+
+def known(answers, variant):
+    """{(step, what): its bits} of all ranks, of which all that have it agree."""
+    found: dict[tuple[int, str], object] = {}
+    for row in (row for answer in answers for row in answer[variant]):
+        told = {"loss": row.get("loss"), "norm": row.get("norm"), "agreed": row.get("agreed")}
+        bits = row["bits"] | told if "bits" in row else {}
+        for what, value in bits.items():
+            assert found.setdefault((row["step"], what), value) == value, (variant, what)
+    return found
+
+
+def claimed(case, answers):
+    without = known(answers, "without")
+    for variant in answers[0]:
+        assert known(answers, variant) == without, variant
+        for one, plain in zip(answers, [answer["without"] for answer in answers], strict=True):
+            finals = [row["final"] for row in one[variant] if "final" in row]
+            assert finals == [row["final"] for row in plain if "final" in row]
+    assert any(what.startswith("state") for _, what in without)
+    norms = [value for (_, what), value in without.items() if what == "norm"]
+    if case.spec.precision == "fp16":
+        assert "nan" in norms
+        assert set(norms) != {"nan"}
+
+
+@pytest.mark.parametrize("index", range(SAMPLE))
+def test_owners_train_move_save_and_load_the_bits_of_a_job_without_zero(index, sample):
+    claimed(jobs()[index], sample[index])
+
+
+def test_a_lost_owner_costs_no_bit_where_another_template_owns_its_rows(sample):
+    """Survivors that had rows of its update from nobody get them from the other owner."""
+    claimed(recovery(), sample[SAMPLE])
+    steps = {row["step"] for answer in sample[SAMPLE] for row in answer["with"]}
+    assert steps == {1, 3, 4}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("index", range(CAMPAIGN))
+def test_so_they_do_in_other_models_and_precisions(index, campaign):
+    claimed(jobs()[SAMPLE + index], campaign[index])
+
+
+def test_the_jobs_share_the_state_of_dense_and_expert_tensors_among_replicas():
+    templates = [t for case in jobs() for plan in case.plans for t in plan.templates]
+    assert any(one.replicas > 2 for one in templates)
+    assert any(one.replicas > 1 and one.stages[0].tp > 1 for one in templates)
+    seats = [s for case in jobs() for p in case.plans for s in RankMap.of(p.with_zero(1)).seats]
+    assert any(seat.expert_owner[1] > 1 and seat.expert_block[1] > 1 for seat in seats)
+    assert any(seat.expert_owner[1] == 1 and seat.owner[1] > 1 for seat in seats)
