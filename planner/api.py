@@ -43,6 +43,9 @@ LARGEST = {  # beyond these somebody has mistyped
     "threads": MOST_THREADS,
 }
 POLICY_METHODS = ("auto", "policy")  # those that ask a policy
+NEEDS_ZERO = (
+    "no plan without ZeRO fits in memory, so replicas share the optimizer's state (stage 1)"
+)
 
 
 def plan(
@@ -66,6 +69,7 @@ def plan(
     max_price: float | None = None,
     max_gpus: GpuLimits = UNLIMITED,
     allow_ep: bool = True,
+    zero_where_needed: bool = False,
     wants_marginal: bool = False,
 ) -> PlanAnswer:
     """Find the best plan for a set of GPUs.
@@ -92,6 +96,7 @@ def plan(
         max_price: money per hour that its nodes may cost.
         max_gpus: that it may use, in all and of a GPU type.
         allow_ep: whether experts may be spread over GPUs.
+        zero_where_needed: whether a plan may have ZeRO 1 where none without it fits.
         wants_marginal: whether to say what one more node of each type would add.
 
     Raises:
@@ -118,6 +123,7 @@ def plan(
         max_price=max_price,
         max_gpus=max_gpus,
         allow_ep=allow_ep,
+        zero_where_needed=zero_where_needed,
         wants_marginal=wants_marginal,
     )
     return answer(request, find_profile(workload) if profile is None else profile)
@@ -148,16 +154,32 @@ def answer(
     """
     check_request(request)
     try:
-        found = search(request, profile, clock, interrupted)
+        found = _found(request, profile, clock, interrupted)
     except Infeasible:
-        if request.min_throughput is None:
+        if not request.zero_where_needed or request.workload.zero:
             raise
-        # what is too slow is no plan to the engines: without the limit, so that it says by how much
-        found = search(replace(request, min_throughput=None), profile, clock, interrupted)
+        request = replace(request, workload=replace(request.workload, zero=1))
+        found = _found(request, profile, clock, interrupted)
+        found = replace(found, notes=(*found.notes, NEEDS_ZERO))
     _check_answer(request, found)
     if request.wants_marginal and not interrupted():
         found = replace(found, marginal=marginal_gains(request, profile, found))
     return found
+
+
+def _found(
+    request: PlanRequest,
+    profile: Profile,
+    clock: Callable[[], float],
+    interrupted: Callable[[], bool],
+) -> PlanAnswer:
+    try:
+        return search(request, profile, clock, interrupted)
+    except Infeasible:
+        if request.min_throughput is None:
+            raise
+        # what is too slow is no plan to the engines: without the limit, so that it says by how much
+        return search(replace(request, min_throughput=None), profile, clock, interrupted)
 
 
 def check_request(request: PlanRequest) -> None:

@@ -68,6 +68,7 @@ class PlanRequest:
     max_price: float | None = None  # money per hour that its nodes may cost
     max_gpus: GpuLimits = UNLIMITED  # that it may use, in all and of a GPU type
     allow_ep: bool = True  # whether whole experts may be spread over GPUs (EP above 1)
+    zero_where_needed: bool = False  # ask again with ZeRO 1 where no plan without it fits
     wants_marginal: bool = False  # say what one more node of each type would add
 
     @property

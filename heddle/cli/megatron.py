@@ -102,7 +102,7 @@ def _arguments(template: FilledTemplate, workload: Workload) -> Iterator[str]:
     yield from PRECISION[workload.precision]
     if workload.sequence_parallel and stage.tp > 1:
         yield "--sequence-parallel"
-    if workload.zero == 1:
+    if template.zero:
         yield "--use-distributed-optimizer"
 
 

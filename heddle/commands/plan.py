@@ -40,7 +40,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, usual_workload
+from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, Zero, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
@@ -68,6 +68,7 @@ USES = {  # of options that some methods make nothing of
     "--budget-evaluations": SEARCHES,
     "--threads": SEARCHES,
 }
+ZERO_WORDS = tuple(word.lower() for word in get_args(Zero))
 SETTINGS = (
     "global_batch",
     "sequence_length",
@@ -103,9 +104,12 @@ SETTINGS = (
 )
 @click.option(
     "--zero",
-    type=click.IntRange(0, 1),
-    default=0,
-    help="Stage of ZeRO: 0, or 1 to cut the optimizer's state over replicas.",
+    type=click.Choice((*ZERO_WORDS, "0", "1")),
+    default="off",
+    help=(
+        "ZeRO: stage1 cuts the optimizer's state over the replicas of a template; auto does so "
+        "where no plan without it fits in memory. 0 and 1 mean off and stage1.  [default: off]"
+    ),
 )
 @click.option(
     "--recompute",
@@ -323,6 +327,8 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         wishes["max_stages"] = earlier
     usual = usual_workload(find_model(wishes.pop("model")))
     settings = {name: wishes.pop(name) for name in SETTINGS}
+    zero = settings["zero"]
+    settings["zero"] = int(zero in ("stage1", "1"))
     workload = replace(usual, **{name: one for name, one in settings.items() if one is not None})
     max_gpus = read_max_gpus(wishes.pop("max_gpus"), composition)
     prices, current = wishes.pop("prices"), wishes.pop("current")
@@ -335,6 +341,7 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         current=None if current is None else read_current(current, workload),
         max_gpus=max_gpus,
         allow_ep=not wishes.pop("no_ep"),
+        zero_where_needed=zero == "auto",
         **wishes,
     )
 

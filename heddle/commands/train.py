@@ -57,6 +57,11 @@ file_option = click.Path(path_type=Path)
         "in mode Manual.  [default: the planner chooses]"
     ),
 )
+@click.option(
+    "--zero",
+    type=click.Choice(("off", "stage1", "auto")),
+    help="ZeRO stage, as in `heddle plan`.  [default: spec.planner.zero]",
+)
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
 @click.option(
@@ -105,6 +110,7 @@ def train(
     nodes: Path | None,
     script: Path | None,
     plan: Path | None,
+    zero: Literal["off", "stage1", "auto"] | None,
     interactive: bool,
     headless: bool,
     output: str,
@@ -136,6 +142,7 @@ def train(
         device=device,
         log_format=log_format,
         plan=plan,
+        zero=zero,
     )
     try:
         choices = choose(job, options, machine)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
+from heddle.train.preconditions.given_job import with_options
 from heddle.train.preconditions.given_plan import given_plan
 from heddle.train.run import MOST_GPUS
 from heddle.train.script import Event, check_script, load_nodes, load_script
@@ -48,6 +49,7 @@ class TrainOptions:
         device: `cpu` or `cuda`, in place of `spec.worker.device`.
         log_format: of the ranks' logs, in place of `spec.worker.logFormat`.
         plan: file of the plan that the run follows, in mode Manual.
+        zero: in place of `spec.planner.zero`.
     """
 
     ranks: int | None = None
@@ -57,6 +59,7 @@ class TrainOptions:
     device: Literal["cpu", "cuda"] | None = None
     log_format: Format | None = None
     plan: Path | None = None
+    zero: Literal["off", "stage1", "auto"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +118,7 @@ def choose(
             wrong.append(str(error))
             return None
 
-    job = _job(source, options.output, wrong)
+    job = _job(source, options, wrong)
     is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
     driver = driver or Nvml()
     machine = machine.on_gpus(driver) if is_cuda else machine
@@ -212,12 +215,12 @@ def as_run_here(
     return saved_here(here, output), tuple(notes)
 
 
-def _job(source: Path, output: Path | None, wrong: list[str]) -> HeddleJob | None:
+def _job(source: Path, options: TrainOptions, wrong: list[str]) -> HeddleJob | None:
     """The job; None, and all of its mistakes in `wrong`, if it has any."""
     try:
         data: object = read_yaml(source, "job file", InvalidJob)
-        if output is not None:
-            data = _without_output(data)
+        has_output = options.output is not None
+        data = with_options(data, has_output=has_output, zero=options.zero)
         sentences = mistakes_of(data)
         if sentences:
             wrong += [f"{source}: {sentence}" for sentence in sentences]
@@ -254,14 +257,6 @@ def _following(job: HeddleJob, plan: ReferencedPlan | None) -> HeddleJob:
     elastic = job.spec.elastic.model_copy(update={"mode": "Manual"})
     update = {"elastic": elastic, "plan_ref": plan.name}
     return job.model_copy(update={"spec": job.spec.model_copy(update=update)})
-
-
-def _without_output(data: object) -> object:
-    """The job without its output, in whose place the user names another one."""
-    spec = data.get("spec") if isinstance(data, Mapping) else None
-    if not isinstance(data, Mapping) or not isinstance(spec, Mapping):
-        return data
-    return {**data, "spec": {key: value for key, value in spec.items() if key != "output"}}
 
 
 def _named(nodes: Composition, machine: Machine) -> Composition:

@@ -113,6 +113,7 @@ class HeddleJob(Section):
             global_batch=training.global_batch,
             sequence_length=training.sequence_length,
             precision=training.precision,
+            zero=int(self.spec.planner.zero == "Stage1"),
             recompute=self.spec.planner.recompute,
             memory="worker",
             wire=self._wire or gpu_wire(self.spec.worker.device, (self.spec.worker.template,)),
@@ -174,15 +175,16 @@ class HeddleJob(Section):
 # What pydantic cannot say well: fields that are part of the resource and that this version does not
 # honour yet.
 _NOT_YET = {
-    "spec.planner.zero": "only ZeRO stage 0 is supported yet",
     "spec.planner.method": "it does nothing any more; leave it out",
 }
 
 
+_STAGES = {"0": "Off", "1": "Stage1"}  # of ZeRO
 _RESPELLED = (
     ("model", "init"),
     ("training", "onNonFinite"),
     ("planner", "objective"),
+    ("planner", "zero"),
     ("elastic", "verify"),
 )
 
@@ -192,8 +194,8 @@ def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
     sections = spec if isinstance(spec, Mapping) else {}
     for section, field in _RESPELLED:
         found = _at(sections, section, field)
-        if isinstance(found, str) and found != found.capitalize():
-            new = found.capitalize()
+        new = found.capitalize() if isinstance(found, str) else _STAGES.get(str(found))
+        if new not in (None, found):
             yield f"spec.{section}.{field}: {found!r} is the old spelling; write {new!r}"
     metadata = data.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None

@@ -21,7 +21,11 @@ Schema = dict[str, Any]
 _KEPT = (
     *("type", "format", "description", "nullable", "enum", "default", "minLength", "maxLength"),
     *("minItems", "maxItems", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
-    *("x-kubernetes-list-type", "x-kubernetes-list-map-keys"),
+    *(
+        "x-kubernetes-list-type",
+        "x-kubernetes-list-map-keys",
+        "x-kubernetes-preserve-unknown-fields",
+    ),
 )
 
 
@@ -122,10 +126,10 @@ def _structural(schema: Mapping[str, Any], models: Mapping[str, Any]) -> Schema:
     for limit, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if limit in found:
             found |= {bound: found[limit], limit: True}
-    if found["type"] == "array":
+    if found.get("type") == "array":
         items = whole.get("items") or _only(whole["prefixItems"])
         found["items"] = _structural(items, models)
-    if found["type"] == "object":
+    if found.get("type") == "object":
         found |= _members(whole, models)
     return found
 

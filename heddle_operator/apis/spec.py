@@ -6,16 +6,24 @@ The resource's schema and reference are generated from these classes; see `resou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    model_validator,
+)
 from pydantic.config import JsonDict
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
 
 from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.data import Data
 from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
-from planner.model.workload import Recompute
+from planner.model.workload import Recompute, Zero
 from worker.log_lines import Format
 from worker.training_settings import Count, NotNegative, OldSpelling, Section, Training, Verify
 
@@ -27,6 +35,42 @@ Mode = Literal["Auto", "Recommend", "Manual"]
 NULLABLE: JsonDict = {
     "nullable": True
 }  # in the schema: null may be written, and means what absence does
+
+
+class OldStage:
+    """Marks the words of ZeRO, which are read as the stages 0 and 1, too, for one release.
+
+    YAML reads Off without quotes as false, so that is the same word.
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """See pydantic."""
+        words: dict[object, str] = {
+            0: "Off",
+            1: "Stage1",
+            **{word.lower(): word for word in get_args(source)},
+        }
+
+        def new(found: object) -> object:
+            is_old = isinstance(found, str | int) and found is not True
+            return words.get(found, found) if is_old else found
+
+        return core_schema.no_info_before_validator_function(new, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The words, and the stages after them."""
+        found = handler(schema)
+        found.pop("type")
+        old = *(word.lower() for word in found["enum"]), 0, 1, False
+        enum = [*found["enum"], *old]
+        return found | {"enum": enum, "x-kubernetes-preserve-unknown-fields": True}
+
+
+ZeroWord = Annotated[Zero, OldStage()]
 Objective = Annotated[Literal["Throughput", "Cost"], OldSpelling()]
 TypeName = Annotated[str, StringConstraints(max_length=100)]
 
@@ -63,7 +107,14 @@ class PlannerSpec(Section):
             "stage."
         ),
     )
-    zero: Literal[0] = Field(default=0, description="Stage of ZeRO; only 0 is supported yet.")
+    zero: ZeroWord = Field(
+        default="Off",
+        description=(
+            "Master weights and moments of the optimizer. Off: each holder of a weight has them. "
+            "Stage1: the replicas of a template share them (ZeRO stage 1). Auto: as Stage1 where "
+            "no plan without it fits in memory."
+        ),
+    )
 
 
 class GpuTypes(Section):

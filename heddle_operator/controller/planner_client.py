@@ -184,5 +184,6 @@ def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
         precision=workload.precision,
         wire=workload.wire,
         recompute=workload.recompute,
+        zero=job.spec.planner.zero,
         objective="cost" if job.spec.planner.objective == "Cost" else "throughput",
     )

@@ -27,7 +27,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.model.workload import GpuWire, Precision, Recompute, Workload
+from planner.model.workload import GpuWire, Precision, Recompute, Workload, Zero
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan, faults
 from planner.profiles.generator import find_profile
@@ -59,6 +59,7 @@ class SearchSettings:
     precision: Precision = "fp32"
     wire: GpuWire = "nccl"
     recompute: Recompute = "none"
+    zero: Zero = "Off"
     objective: Objective = "throughput"
 
     def most_evaluations(self, gpus: int) -> int | None:
@@ -80,6 +81,7 @@ class SearchSettings:
             global_batch=self.global_batch,
             sequence_length=self.sequence_length,
             precision=self.precision,
+            zero=int(self.zero == "Stage1"),
             recompute=self.recompute,
             memory="worker",
             wire=self.wire,
@@ -108,6 +110,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         min_holders=settings.min_holders,
         budget_evaluations=settings.most_evaluations(max_gpus.allowed(composition)),
         budget_s=settings.budget_s,
+        zero_where_needed=settings.zero == "Auto",
     )
     try:
         found = answer_of(request, profile)

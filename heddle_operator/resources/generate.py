@@ -86,7 +86,8 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 def _type_of(field: Mapping[str, Any]) -> str:
     if "enum" in field:
         words = field["enum"]
-        old = {str(word).lower() for word in words if str(word) != str(word).lower()}
+        old: set[object] = {str(word).lower() for word in words if str(word) != str(word).lower()}
+        old |= {word for word in words if isinstance(word, int) and "type" not in field}
         return " or ".join(f"`{_plain(word)}`" for word in words if word not in old)
     kind = str(field["type"])
     limits = []

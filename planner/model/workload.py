@@ -22,6 +22,8 @@ MemoryRule = Literal["worker", "paper"]
 # What carries messages between GPUs: NCCL, or copies through memory of the hosts.
 GpuWire = Literal["nccl", "staged"]
 Recompute = Literal["none", "selective", "full", "auto"]
+# Of ZeRO: never, always, or where no plan without it fits in memory.
+Zero = Literal["Off", "Stage1", "Auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
 MOST_TOKENS = 2**24  # of a sample

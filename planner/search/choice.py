@@ -54,7 +54,7 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
             if len(nodes) < asked
             else f"it may use {counted(allowed, 'GPU')}; raise max_gpus"
             if allowed < asked
-            else "ZeRO 1 keeps every piece of the optimizer on one GPU; set zero to 0"
+            else "with ZeRO 1 each piece of the state has one owner in a template; turn ZeRO off"
             if request.workload.zero
             else "no plan that reaches it was found, mostly because none fits in memory"
         )
@@ -62,6 +62,8 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
             f"every piece of the state should live on {asked} nodes, "
             f"this plan reaches {chosen.holders}: {where}"
         )
+    if chosen.plan.zero and all(one.replicas == 1 for one in chosen.plan.templates):
+        yield "ZeRO 1 saves nothing here, because each template has one replica"
     unknown = sorted({n.gpu_type for n in nodes} - set(profile.types))
     if unknown:
         yield f"GPU type {unknown[0]!r} has no profile for this model; its nodes stay idle"

@@ -267,10 +267,18 @@ def trained(
 
 
 def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Iterator[dict[str, Any]]:
+    spread, spreads = engine.spread, list[int]()
+
+    def noted() -> None:
+        spreads.append(engine.progress.step)
+        spread()
+
+    engine.spread = noted
     for _ in range(steps):
         result = engine.train_step(None)
         yield {
             "step": engine.progress.step,
+            "spreads": spreads.count(engine.progress.step),
             "loss": result.loss,
             "norm": repr(result.gradient_norm),
             "agreed": engine.progress.agreed,

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 import planner
-from planner.api import _check_answer, answer, check_request
+from planner.api import NEEDS_ZERO, _check_answer, answer, check_request
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
+from planner.cost.evaluate import cost_of
 from planner.cost.money import with_prices
 from planner.errors import HeddleError, Infeasible, InvalidComposition, InvalidRequest, NoPolicy
 from planner.request import PlanAnswer, PlanRequest
 from planner.search.driver import search
-from tests.builders import demo_profile, nodes, workload
+from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 from tests.refusals import refused
 
 SMALL = PlanRequest(
@@ -161,6 +162,26 @@ def test_gains_are_part_of_the_answer_only_when_asked():
     assert answer(SMALL, demo_profile()).marginal == ()
     asked = answer(replace(SMALL, wants_marginal=True), demo_profile())
     assert [gain.gpu_type for gain in asked.marginal] == ["demo-fast"]
+
+
+def test_auto_takes_zero_where_no_plan_without_it_fits():
+    asked = replace(SMALL, composition=nodes("fast-0:2 fast-1:2"), max_stages=1)
+    wide = placed(template(f"2x{MODEL.layers}", 1, (16, 16)), composition=asked.composition)
+    of_plan = asked.workload, asked.composition, demo_profile()
+    without, owned = (cost_of(wide.with_zero(zero), *of_plan) for zero in (0, 1))
+    between = (without.peak_memory_bytes + owned.peak_memory_bytes) // 2
+    assert owned.peak_memory_bytes < between < without.peak_memory_bytes
+    known = demo_profile().types["demo-fast"]
+    small = replace(known, memory_bytes=known.memory_bytes - known.usable_bytes + between)
+    tight = replace(demo_profile(), types={**demo_profile().types, "demo-fast": small})
+    with pytest.raises(Infeasible):
+        answer(asked, tight)
+    auto = replace(asked, zero_where_needed=True)
+    found = answer(auto, tight)
+    assert found.plan.zero == 1
+    assert NEEDS_ZERO in found.notes
+    assert found.holders_min == 1
+    assert answer(auto, demo_profile()).plan.zero == 0
 
 
 def test_no_answer_over_a_limit_on_gpus_gets_through():

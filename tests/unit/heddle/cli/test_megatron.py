@@ -92,8 +92,8 @@ def test_recomputation_is_said(how, expected):
 
 
 def test_zero_and_precision_and_sequence_parallelism_are_said():
-    other = replace(LLAMA, precision="fp16", zero=1, sequence_parallel=True)
-    more = arguments(plan_of(16, 16), other) - arguments(plan_of(16, 16))
+    other = replace(LLAMA, precision="fp16", sequence_parallel=True)
+    more = arguments(plan_of(16, 16).with_zero(1), other) - arguments(plan_of(16, 16))
     assert more == {"--fp16", "--use-distributed-optimizer", "--sequence-parallel"}
     alone = arguments(plan_of(16, 16, tp=1, rounds=(32,)), other)
     assert "--sequence-parallel" not in alone  # without TP there is nothing to cut

@@ -71,7 +71,8 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.training.lossScale", {"initial": 2}, ("Contradiction", "spec.training")),
         ("spec.training.schedule.kind", "wsd", ("Contradiction", "spec.training")),
         ("spec.training.epsilon", 0, ("OutOfRange", "spec.training.epsilon")),
-        ("spec.planner.zero", 1, ("Unknown", "spec.planner.zero")),
+        ("spec.planner.zero", 2, ("Unknown", "spec.planner.zero")),
+        ("spec.planner.zero", True, ("Unknown", "spec.planner.zero")),
         ("spec.planRef", "../../secrets/x", ("Malformed", "spec.planRef")),
         ("spec.planRef", "a?watch=1", ("Malformed", "spec.planRef")),
         ("spec.planRef", "a" * 64, ("Malformed", "spec.planRef")),
@@ -190,12 +191,23 @@ def test_recomputation_reaches_the_planner_and_memory_is_counted_as_the_worker_a
     assert (workload.recompute, workload.memory) == (how, "worker")
 
 
+def test_zero_reaches_the_planner_and_yaml_reads_off_as_false():
+    assert load_job(changed("spec.planner.zero", "Stage1")).workload.zero == 1
+    assert load_job(changed("spec.planner.zero", "Auto")).workload.zero == 0
+    off = load_job(changed("spec.planner.zero", False))
+    assert off.spec.planner.zero == "Off"
+    assert not [note for note in off.notes if "zero" in note]
+
+
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
         ("spec.training.onNonFinite", "skip", "Skip"),
         ("spec.elastic.verify", "full", "Full"),
         ("spec.planner.objective", "throughput", "Throughput"),
+        ("spec.planner.zero", "auto", "Auto"),
+        ("spec.planner.zero", 0, "Off"),
+        ("spec.planner.zero", 1, "Stage1"),
     ],
 )
 def test_the_old_spelling_means_the_same_and_is_noted(path, old, new):

@@ -52,7 +52,14 @@ def test_zero_is_named_where_it_keeps_pieces_on_one_gpu():
     request, _, _, (only,) = found(nodes("fast-0:2 fast-1:2"), plan)
     sharded = replace(request, workload=replace(request.workload, zero=1), min_holders=2)
     (holders,) = notes_of(sharded, demo_profile(), only)
-    assert holders.endswith("ZeRO 1 keeps every piece of the optimizer on one GPU; set zero to 0")
+    assert holders.endswith("has one owner in a template; turn ZeRO off")
+
+
+def test_zero_with_one_replica_is_a_note():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
+    request, _, _, (only,) = found(nodes("fast-0:2"), plan)
+    (note,) = notes_of(request, demo_profile(), replace(only, plan=plan.with_zero(1)))
+    assert "one replica" in note
 
 
 def test_of_plans_that_are_too_dear_the_cheapest_is_named():

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, shard
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, plan, shards_of, whole_state
 from worker.checkpoint.start_source import FirstWeights
 from worker.control.activity import Activity
 from worker.model.initial_weights import initial_rows
+from worker.rank.memory import planned_state_bytes
 from worker.state.held_state import HeldState, find_tensor
-from worker.state.shards import TargetShards
+from worker.state.shards import TargetShards, bytes_to_make
 
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+2x1")
 seats = st.sampled_from([seat for shape in SHAPES for seat in RankMap.of(plan(shape)).seats])
@@ -51,6 +53,48 @@ def test_exactly_the_shards_of_the_same_cut_are_adopted_and_the_others_are_alloc
     assert {name: [part.shape for part in parts] for name, parts in target.shards.items()} == {
         name: [part.shape for part in parts] for name, parts in wanted.items()
     }
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (1,)])
+def test_with_zero_a_rank_allocates_the_bytes_that_the_planner_counts(precision, counts):
+    """To the byte, and what a change makes is known before."""
+    stages = (Stage(gpu_type="a", tp=2, layers=2),)
+    spots = tuple(PlacedStage(0, r, 0, "a", (2 * r, 2 * r + 1)) for r in range(len(counts)))
+    owning = Plan((FilledTemplate(stages, 1, counts, 1),), spots)
+    for seat in RankMap.of(owning).seats:
+        target = TargetShards.of(MODEL, seat, HeldState(MODEL), Activity(), precision)
+        buffers = target.buffers
+        tensors = [part for parts in target.shards.values() for part in parts]
+        tensors += [*buffers.weights.values(), *buffers.gradients.values()]
+        sizes = {one.untyped_storage().data_ptr(): one.untyped_storage() for one in tensors}
+        made = sum(storage.nbytes() for at, storage in sizes.items() if at)
+        assert made == planned_state_bytes(MODEL, seat, precision)
+        assert made == bytes_to_make(MODEL, seat, HeldState(MODEL), precision)
+        held = HeldState(MODEL)
+        held.add_shards(seat, target.shards, target.buffers)
+        again = TargetShards.of(MODEL, seat, held, Activity(), precision)
+        assert bytes_to_make(MODEL, seat, held, precision) == again.bytes_allocated == 0
+        assert all(again.buffers.weights[name] is one for name, one in buffers.weights.items())
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_arrives_of_other_rows_is_written_to_no_memory_that_the_old_plan_trains_on(precision):
+    """Weights stay where they are unless rows that this rank owns now are to arrive in them."""
+    stages, spots = (Stage(gpu_type="a", tp=1, layers=2),), []
+    seats = []
+    for counts in ((1, 1), (1, 1, 1)):
+        spots = tuple(PlacedStage(0, r, 0, "a", (r,)) for r in range(len(counts)))
+        seats.append(RankMap.of(Plan((FilledTemplate(stages, 1, counts, 1),), spots)).seats[1])
+    old = TargetShards.of(MODEL, seats[0], HeldState(MODEL), Activity(), precision)
+    held = HeldState(MODEL)
+    held.add_shards(seats[0], old.shards, old.buffers)
+    new = TargetShards.of(MODEL, seats[1], held, Activity(), precision)
+    live = {part.untyped_storage().data_ptr() for parts in old.shards.values() for part in parts}
+    for name, parts in new.shards.items():
+        assert name not in new.adopted
+        assert not live & {part.untyped_storage().data_ptr() for part in parts}
+    assert new.stale == (set() if precision == "fp32" else set(new.shards))
 
 
 def test_no_number_of_the_state_is_read():
