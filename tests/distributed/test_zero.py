@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, 
 STEPS = 4
 VARIANTS = {"without": (0, 0), "with": (1, 1), "mixed": (0, 1), "restored": (1, 0)}
 LOSSES = {"without": (0, 0), "with": (1, 1), "mixed": (1, 0)}
+IN_SAMPLE = (("without", "with", "restored"), ("without", "mixed"))  # of each job of the sample
 LOST = 1  # this GPU owns rows of the first template, which the second owns too
 DENSE = (  # of four ranks; each trains eight samples, its replicas unequal ones
     ("1x4 2 2 1", "1x4 3"),
@@ -98,7 +99,11 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
         begin()
         first, last, prefix, vault = json.loads(os.environ["WANTED"])
         found, epoch = [], 1
-        wanted = [(case, VARIANTS, None) for case in jobs()[first:last]]
+        few = [{name: VARIANTS[name] for name in names} for names in IN_SAMPLE]
+        wanted = [
+            (case, VARIANTS if first else few[index], None)
+            for index, case in enumerate(jobs()[first:last])
+        ]
         for case, variants, lost in [*wanted, *([] if first else [(recovery(), LOSSES, LOST)])]:
             rows = {}
             for variant, (before, after) in variants.items():

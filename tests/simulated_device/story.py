@@ -113,7 +113,11 @@ def spread(trained: Plan, *counts: int) -> Plan:
     return Plan((replace(one, stages=stages, micro_batches=counts),), trained.placement)
 
 
-SPREAD = {**PLANS, 1: spread(replicas("1x4", 2), 3, 1), 2: spread(plan("2x4"), SAMPLES)}
+SPREAD = {
+    **PLANS,
+    1: spread(replicas("1x4", 2), 3, 1).with_zero(1),
+    2: spread(plan("2x4"), SAMPLES),
+}
 
 
 def plans_of(family: str) -> dict[int, Plan]:
