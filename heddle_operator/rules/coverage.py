@@ -142,7 +142,7 @@ class Survivors:
             else ""
         )
         return (
-            f"the last holder of {missing.tensor} rows {missing.start} to {missing.stop}{experts} "
+            f"the last owner of {missing.tensor} rows {missing.start} to {missing.stop}{experts} "
             "is gone"
         )
 

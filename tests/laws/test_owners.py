@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from migration.classes import bytes_missing, moving_classes
+from migration.errors import StateLost
 from planner.cost.memory import rule_of, slot_of, stepped_parameters
 from planner.model.catalogue import find_model
 from planner.model.tensors import held_tensors
@@ -25,12 +27,12 @@ from planner.plans.pieces import (
     shard,
     tensor_pieces,
 )
-from planner.plans.plan import FilledTemplate, Plan, Stage, faults
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import regions_of, state_refinement
 from tests.builders import MOE, moe_plans, on_one_node, tiled
 from tests.families import MIXTURES
-from tests.laws.changes import MODEL, TIED, plans
+from tests.laws.changes import MODEL, TIED, Change, plans
 
 zeros = st.sampled_from((0, 1))
 ZERO_1 = moe_plans().map(lambda plan: plan.with_zero(1))
@@ -147,6 +149,27 @@ def test_a_rank_has_the_bytes_that_the_memory_rule_counts(name, stages, replicas
         assert held + rule.optimizer * own == pytest.approx(
             held + rule.optimizer * counted, rel=1e-3
         )
+
+
+@pytest.mark.parametrize("templates", [1, 2])
+@pytest.mark.parametrize("zero", [0, 1])
+def test_a_lost_owner_costs_the_state_unless_another_template_owns_its_rows(templates, zero):
+    """Without ZeRO each replica has all of it."""
+    stages = (Stage(gpu_type="a", tp=1, layers=MODEL.layers),)
+    twice, once = FilledTemplate(stages, 1, (1, 1)), FilledTemplate(stages, 1, (1,))
+    spots = [PlacedStage(0, 0, 0, "n0", (0,)), PlacedStage(0, 1, 0, "n1", (0,))]
+    spots += [PlacedStage(1, 0, 0, "n2", (0,))] * (templates - 1)
+    old = Plan((twice, once)[:templates], tuple(spots)).with_zero(zero)
+    new = Plan((once,), (spots[0],)).with_zero(zero)
+    change = Change(old, new, frozenset({"n1"}))
+    assert holders_min(MODEL, old) == (templates if zero else templates + 1)
+    if zero and templates == 1:
+        with pytest.raises(StateLost) as caught:
+            moving_classes(change.held, change.needed)
+        assert caught.value.code == "NoHolder"
+    else:
+        moved = sum(one.num_bytes for one in moving_classes(change.held, change.needed))
+        assert moved == (zero and bytes_missing(change.held, change.needed)[0])
 
 
 def test_a_plan_of_two_stages_of_zero_is_refused():

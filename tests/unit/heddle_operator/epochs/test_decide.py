@@ -192,7 +192,7 @@ def test_the_last_holder_of_a_piece_is_missed_by_name():
     cluster.kill_node("b")
     decision = operator.settle()
     assert decision.phase == "Failed"
-    assert decision.message.startswith("the last holder of 4.")
+    assert decision.message.startswith("the last owner of 4.")
     assert {pod.phase for pod in cluster.pods.values()} == {"ended"}
 
 

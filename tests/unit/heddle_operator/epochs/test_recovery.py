@@ -113,7 +113,7 @@ def test_survivors_that_are_done_save_again_for_one_that_was_lost_before_it_was_
 @pytest.mark.parametrize(
     ("as_pipeline", "changes", "problem"),
     [
-        (True, {}, "the last holder of"),
+        (True, {}, "the last owner of"),
         (
             False,
             {"b": {"step": 3}, "c": {"step": 9}},
