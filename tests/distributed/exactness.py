@@ -8,7 +8,6 @@ a rank, its agent and the operator have tests of their own (`test_random_plans.p
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -23,10 +22,12 @@ import pytest
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from tests.distributed.lost_owner import break_last, recovered
 from tests.distributed.random_plans import random_plan, tiled_plan
+from tests.distributed.state_bits import bits_of, digest_of
 from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import run_ranks
-from worker.contract import Directive, Member, Resume, TrainingSpec
+from worker.contract import Directive, Member, TrainingSpec
 from worker.training_settings import Corpus, DataSpec, LossScale, Precision
 
 GPUS, BATCH, LENGTH = 4, 8, 16
@@ -282,34 +283,8 @@ def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Itera
             "loss": result.loss,
             "norm": repr(result.gradient_norm),
             "agreed": engine.progress.agreed,
-            "bits": _bits(case, plan, target),
+            "bits": bits_of(case.model, plan, target),
         }
-
-
-def recovered(directive: Directive, lost: int, step: int) -> Directive:
-    """The directive as that of a loss: one GPU is gone, and the others stand at a step."""
-    members = tuple(member for member in directive.members if member.gpu != lost)
-    update = {"reason": "loss", "members": members, "resume": Resume(step=step)}
-    return directive.model_copy(update=update)
-
-
-def break_last(engine: Any, *, has_applied: bool) -> None:
-    """A step whose world breaks behind the norm: before the update, or right behind it.
-
-    Who has not applied it by then rolls forward, as a survivor does.
-    """
-
-    def gone(*_: object) -> None:
-        raise ConnectionError("a peer is gone")
-
-    apply, engine.spread = engine.apply, gone
-    if not has_applied:
-        engine.apply = gone
-    with contextlib.suppress(ConnectionError):
-        engine.train_step(None)
-    if not has_applied:
-        assert engine.progress.step == engine.progress.gradients_step
-        apply(engine.progress.norm[2])
 
 
 def _build(
@@ -329,35 +304,6 @@ def _build(
         activity=activity,
         still=StillState(),
     )
-
-
-def _bits(case: Case, plan: Plan, target: Any) -> dict[str, str]:
-    """{piece: digest} of the state that a rank owns, and of what it multiplies."""
-    from planner.model.tensors import held_tensors
-    from planner.plans.pieces import contains, held_pieces, owned, shard
-    from planner.plans.regions import state_refinement
-    from worker.model.boxes import view
-
-    cuts, found = state_refinement([plan.with_zero(1)]), {}
-    for tensor in held_tensors(case.model, target.seat.layers):
-        box, mine = shard(tensor, target.seat), owned(tensor, target.seat)
-        for piece in held_pieces(tensor, target.seat, cuts):
-            name = f"{piece.tensor}/{piece.start}/{piece.expert_start}"
-            (weight,) = view(tensor, box, (target.buffers.weights[tensor.name],), piece)
-            found[f"multiplied {name}"] = digest_of(weight)
-            if contains(mine, piece):
-                found[f"state {name}"] = digest_of(
-                    *view(tensor, mine, target.shards[tensor.name], piece)
-                )
-    return found
-
-
-def digest_of(*tensors: Any) -> str:
-    """Of their numbers."""
-    hasher = hashlib.blake2b(digest_size=8)
-    for tensor in tensors:
-        hasher.update(tensor.float().contiguous().numpy().tobytes())
-    return hasher.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
