@@ -131,13 +131,13 @@ class StageUpdate:
 
     def __init__(self, build: StageBuild) -> None:
         self._build = build
-        tensors = held_tensors(build.model, build.seat.layers)
-        self._tensors = [one for one in tensors if not is_empty(owned(one, build.seat))]
+        self._held = held_tensors(build.model, build.seat.layers)
+        self._tensors = [one for one in self._held if not is_empty(owned(one, build.seat))]
         self._recipes = {tensor.name: recipe_of(build.spec, tensor) for tensor in self._tensors}
 
     def unscale_(self, scale: float) -> None:
-        """Divide gradients by the scale of the loss; visits have none."""
-        for tensor in self._tensors if scale != 1 else ():
+        """Divide all gradients that are held by the scale of the loss; visits have none."""
+        for tensor in self._held if scale != 1 else ():
             if not tensor.is_counted:
                 self._build.buffers.gradients[tensor.name].mul_(1 / scale)
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from planner.model.tensors import Tensor
 from planner.plans.ranks import RankMap
+from tests.builders import tiled
 from tests.families import MIXTURES
 from tests.peak_memory import peak_bytes
 from tests.unit.worker.changes import SPEC
@@ -186,14 +187,12 @@ def test_it_leaves_the_gradients_and_the_storages_as_they_are():
     assert all(map(torch.equal, gradients, gradients_of(0)))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(precision):
-    model, plan = MIXTURES["deepseek-v3"], of_plan("1x4")
-    (seat,) = RankMap.of(plan).seats
-    spec = SPEC.model_copy(update={"precision": precision, "router_bias_rate": 0.25})
+def build_of(plan, spec):
+    """The first rank of a plan of a model whose experts have a bias."""
+    model, seat = MIXTURES["deepseek-v3"], RankMap.of(plan).seats[0]
     fill = FirstWeights.of(model, spec).fill
-    target = TargetShards.first(model, seat, fill, Activity(), precision)
-    build = StageBuild(
+    target = TargetShards.first(model, seat, fill, Activity(), spec.precision)
+    return StageBuild(
         model=model,
         spec=spec,
         plan=plan,
@@ -204,19 +203,34 @@ def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(preci
         activity=Activity(),
         still=StillState(),
     )
-    mean = mean_visits(model, spec)
+
+
+def test_gradients_are_unscaled_where_a_rank_owns_no_row_too():
+    """It sums and squares them for others."""
+    plan = tiled("1x4", ep=1, etp=1, replicas=16).with_zero(1)
+    build = build_of(plan, SPEC)
+    assert "4.router" not in {name for name, parts in build.shards.items() if len(parts[0])}
+    for gradient in build.buffers.gradients.values():
+        gradient.fill_(8.0)
+    StageUpdate(build).unscale_(16.0)
+    for name, gradient in build.buffers.gradients.items():
+        assert set(gradient.flatten().tolist()) == {8.0 if name.endswith("router_bias") else 0.5}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(precision):
+    spec = SPEC.model_copy(update={"precision": precision, "router_bias_rate": 0.25})
+    build = build_of(of_plan("1x4"), spec)
+    mean = mean_visits(build.model, spec)
     visits = torch.tensor([0.0, mean, mean + 1, mean - 1, 2 * mean, mean, 0.0, 3.0])
-    target.buffers.gradients["4.router_bias"].copy_(visits)
-    target.buffers.gradients["4.router"].fill_(8.0)
-    before = {name: [part.clone() for part in parts] for name, parts in target.shards.items()}
+    build.buffers.gradients["4.router_bias"].copy_(visits)
+    before = {name: [part.clone() for part in parts] for name, parts in build.shards.items()}
     update = StageUpdate(build)
-    update.unscale_(16.0)
-    assert set(target.buffers.gradients["4.router"].flatten().tolist()) == {0.5}
     update.apply_(math.nan, 1e-3, Progress())
-    for name, parts in target.shards.items():
+    for name, parts in build.shards.items():
         assert all(map(torch.equal, parts, before[name]))
     update.apply_(1.0, 1e-3, Progress())
-    bias, *moments = target.shards["4.router_bias"]
+    bias, *moments = build.shards["4.router_bias"]
     assert bias.tolist() == [0.25, 0.0, -0.25, 0.25, -0.25, 0.0, 0.25, 0.25 if mean > 3 else -0.25]
     assert not any(moment.any() for moment in moments)
-    assert target.buffers.weights["4.router_bias"].data_ptr() == bias.data_ptr()
+    assert build.buffers.weights["4.router_bias"].data_ptr() == bias.data_ptr()
