@@ -32,6 +32,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "fewer steps": ({"steps": 100}, "spec.steps may only grow"),
     "min above max": ({"elastic": {"minGPUs": 9}}, "minGPUs is above maxGPUs"),
     "no budget": ({"planner": {"budgetSeconds": 0}}, "budgetSeconds"),
+    "another stage of ZeRO": ({"planner": {"zero": 2}}, "spec.planner.zero"),
     "a path as planRef": ({"planRef": "a/b"}, "spec.planRef is the name of a ConfigMap"),
     "a negative time to live": ({"ttlSecondsAfterFinished": -1}, "ttlSecondsAfterFinished"),
     "suspension without a path": ({"suspend": True}, "spec.suspend needs spec.checkpoint"),
@@ -49,6 +50,9 @@ TAKEN: dict[str, dict[str, Any]] = {
     "a deadline": {"deadlineSeconds": 600},
     "logs as JSON": {"worker": {"logFormat": "json"}},
     "recomputation": {"planner": {"recompute": "full"}},
+    "ZeRO": {"planner": {"zero": "Auto"}},
+    "a stage of ZeRO": {"planner": {"zero": 1}},
+    "Off as YAML reads it": {"planner": {"zero": False}},
     "more holders": {"elastic": {"minHolders": 2}},
     "pods with a label": {"worker": {"template": {"metadata": {"labels": {"team": "a"}}}}},
 }
