@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import get_args
 
 import pytest
 
 from heddle_operator.controller import job_controller
+from heddle_operator.report.conditions import ConditionType
 from planner.model.catalogue import MODELS
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
 from worker.weights.hugging_face.config import config_of
@@ -262,7 +264,8 @@ def test_a_job_that_trains_is_followed_to_its_end_though_its_spec_is_refused(
         await stage.server.until(lambda s: accepted(s)["status"] == "False")
         assert stage.server.objects[JOB]["status"]["phase"] == "Running"
         assert accepted(stage.server)["reason"] == "InvalidSpec"
-        assert len(stage.server.objects[JOB]["status"]["conditions"]) == 12
+        told = {row["type"] for row in stage.server.objects[JOB]["status"]["conditions"]}
+        assert told == set(get_args(ConditionType))
         await stage.server.until(lambda s: "InvalidSpec" in stage.reasons())
         await stage.pod.change(phase="done", step=10)
         await asyncio.wait_for(stage.pod.is_ended.wait(), 10)
