@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,7 +171,7 @@ class PlanAnswer:
                 stage_row["stage_s"] = priced.time_s
                 stage_row["peak_memory_bytes"] = priced.peak_memory_bytes
         return {
-            "workload": request.workload.to_json(),
+            "workload": replace(request.workload, zero=self.plan.zero).to_json(),
             "composition": request.composition.to_json(),
             "profile_digest": profile.digest,
             "profile_origin": profile.origin,

@@ -179,6 +179,7 @@ def test_auto_takes_zero_where_no_plan_without_it_fits():
     auto = replace(asked, zero_where_needed=True)
     found = answer(auto, tight)
     assert found.plan.zero == 1
+    assert found.to_json(auto, demo_profile())["workload"]["zero"] == 1
     assert NEEDS_ZERO in found.notes
     assert found.holders_min == 1
     assert answer(auto, demo_profile()).plan.zero == 0
