@@ -82,9 +82,7 @@ def test_a_job_lives_through_all_that_befalls_its_nodes_and_its_operator(
 ) -> None:
     cluster = chart.cluster
     job = Job.apply(cluster, body_of_team("life"))
-    mixture = body_of_team("beside")
-    mixture["spec"]["model"] = {"name": "tiny-mixtral"}
-    other = Job.apply(cluster, mixture)
+    other = Job.apply(cluster, body_of_team("beside"))
     with Listener(job) as heard, Listener(other) as heard_beside:
         job.wait_until_on("n1", "n2", gpus=4)  # at once, or a node that is late joins
         heard.wait_for_steps(2)
