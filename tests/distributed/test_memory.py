@@ -112,6 +112,7 @@ def _count(rank, store, epoch, case, data):
     from worker.model.initial_weights import initial_rows
     from worker.profile.bench import Bench
     from worker.profile.layers import measure_layer
+    from worker.profile.rows import Part
     from worker.state.shards import TargetShards
     from worker.world.pace import RealPace
     from worker.world.world import World, rank_sets
@@ -127,7 +128,7 @@ def _count(rank, store, epoch, case, data):
     bench = Bench(CPU, 1)
     costs = {
         kind: measure_layer(
-            bench, MODEL, kind, 1, MICRO_BATCH, LENGTH, precision, lambda _: 0.0
+            bench, MODEL, Part(kind), 1, MICRO_BATCH, LENGTH, precision, lambda _: 0.0
         )
         for kind in ("embedding", "block", "head")
     } if rank == 0 else {}  # fmt: skip

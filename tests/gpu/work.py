@@ -105,7 +105,7 @@ def _profiles(way, rank, store):
     from planner.profiles.profile import load_profile
     from worker.profile.bench import Bench
     from worker.profile.files import write_layers, write_links
-    from worker.profile.layers import measure_layer
+    from worker.profile.layers import measure_layer, parts_of
     from worker.profile.rows import Row
     from worker.profile.types import measure_type
 
@@ -117,9 +117,9 @@ def _profiles(way, rank, store):
         bench, model, "here", precision, memory_bytes=total, reserve_bytes=total // 20
     )
     layers = {}
-    for kind, b in product(("embedding", "block", "head"), sizes):
-        cost = measure_layer(bench, model, kind, 1, b, length, precision, lambda _: 0.0)
-        layers[kind, "here", 1, b] = Row(cost, bench.spread)
+    for part, b in product(parts_of(model), sizes):
+        cost = measure_layer(bench, model, part, 1, b, length, precision, lambda _: 0.0)
+        layers[part, 1, b] = Row(cost, bench.spread)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / name
         head = {"model": name, "sequence_length": length, "precision": precision}
@@ -133,8 +133,8 @@ def _profiles(way, rank, store):
         nodes = Composition.from_text("here=2x2")
         answer = plan(workload, nodes, profile=profile, budget_evaluations=50)
     return {
-        "forward_s": {f"{key[0]} {key[3]}": row.cost.forward_s for key, row in layers.items()},
-        "backward_s": {f"{key[0]} {key[3]}": row.cost.backward_s for key, row in layers.items()},
+        "forward_s": {f"{part} {b}": row.cost.forward_s for (part, _, b), row in layers.items()},
+        "backward_s": {f"{part} {b}": row.cost.backward_s for (part, _, b), row in layers.items()},
         "update": [entry.optimizer_latency_s, entry.optimizer_s_per_parameter],
         "launch_s": entry.launch_s,
         "host_copy_bytes_per_s": entry.host_copy_bytes_per_s,
