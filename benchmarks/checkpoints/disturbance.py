@@ -172,13 +172,13 @@ def report(found: list[dict[str, Any]]) -> str:
         "",
         "![seconds of each step](checkpoints_disturbance.svg)",
         "",
-        "- Seconds of the processor are those of both processes, from a boundary to the next: the",
-        "  copy, the digests and the writing count, and so does what the system does for them.",
+        "- Seconds of the processor are those of both processes, from a boundary to the next. The",
+        "  copy, the digests and the writing count, with the system's own time.",
         "- A step's seconds are those from a boundary to the next, with all that a save takes.",
-        "- Memory is the most that a process holds, above that in quiet steps. A paced save copies",
-        f"  what the rank writes ({num_bytes / 1e9:.2f} GB) beside the training, and frees each"
-        " chunk",
-        "  once it is written. The other one copies what the first update meets unwritten.",
+        "- Memory is the most that a process holds, above that in quiet steps. A paced save first",
+        f"  copies the rank's {num_bytes / 1e9:.2f} GB beside the training. It frees each chunk"
+        " after its write.",
+        "  An unpaced save copies the chunks that the first update meets unwritten.",
         "- The two cores have the two ranks, so writing takes its time from the steps.",
     ]
     return "\n".join(lines) + "\n"

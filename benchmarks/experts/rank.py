@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.turns import in_turns
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.contract import TrainingSpec
 
-TURN_S = 600.0  # a side waits for the others
 TIMES = 15
 
 
@@ -29,32 +29,16 @@ def claims(rank: int, store: Any) -> list[float]:
         kinds = {"heddle": _heddle, "transformers": _transformers}
         step = kinds[stated["kind"]](store, side, spec, plan, rank - stated["first"])
         ranks = [Plan.from_json(one["plan"]).gpus for one in sides]
-        return _in_turn(store, side, rank - stated["first"], ranks, step, asked)
+        seconds: list[float] = []
 
+        def block() -> None:
+            begun = time.perf_counter()
+            for _ in range(asked["steps"]):
+                step()
+            seconds.append((time.perf_counter() - begun) / asked["steps"])
 
-def _in_turn(
-    store: Any,
-    side: int,
-    place: int,
-    ranks: list[int],
-    step: Callable[[], object],
-    asked: dict[str, Any],
-) -> list[float]:
-    from datetime import timedelta
-
-    seconds = []
-    for block in range(len(ranks) * (asked["turns"] + 1)):
-        if block % len(ranks) != side:
-            continue
-        if block:
-            before = ranks[(block - 1) % len(ranks)]
-            store.wait([f"turn/{block - 1}/{o}" for o in range(before)], timedelta(seconds=TURN_S))
-        begun = time.perf_counter()
-        for _ in range(asked["steps"]):
-            step()
-        seconds.append((time.perf_counter() - begun) / asked["steps"])
-        store.set(f"turn/{block}/{place}", "done")
-    return seconds[1:]
+        in_turns(store, side, rank - stated["first"], ranks, block, asked["turns"] + 1)
+        return seconds[1:]
 
 
 def _heddle(

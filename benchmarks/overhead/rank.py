@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from benchmarks.turns import in_turns
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from worker.contract import TrainingSpec
 
 Step = Callable[[], float]  # trains one, and gives its loss, 0 where no rank of this stage has it
-TURN_S = 600.0  # a side waits for the other one
 
 
 def claims(rank: int, store: Any) -> dict[str, Any]:
@@ -44,19 +44,15 @@ def _in_turn(
     store: Any, side: int, place: int, ranks: int, step: Step, blocks: int, steps: int
 ) -> dict[str, Any]:
     """Blocks of steps, each after one of the other side; the first one warms up."""
-    from datetime import timedelta
+    losses: list[float] = []
+    seconds: list[float] = []
 
-    losses, seconds = [], []
-    for block in range(2 * (blocks + 1)):
-        if block % 2 != side:
-            continue
-        if block:
-            keys = [f"turn/{block - 1}/{other}" for other in range(ranks)]
-            store.wait(keys, timedelta(seconds=TURN_S))
+    def block() -> None:
         begun = time.process_time()
-        losses += [step() for _ in range(steps)]
+        losses.extend(step() for _ in range(steps))
         seconds.append((time.process_time() - begun) / steps)
-        store.set(f"turn/{block}/{place}", "done")
+
+    in_turns(store, side, place, (ranks, ranks), block, blocks + 1)
     return {"seconds": seconds[1:], "losses": losses}
 
 

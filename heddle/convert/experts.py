@@ -40,9 +40,9 @@ def with_experts(words: Words, config: dict[str, Any]) -> dict[str, Any]:
         InvalidArguments: they are of none of the families.
     """
     for name, (wanted, why) in _REFUSED.items():
-        given = words.text(name) if words.has(name) and words.values[name] else None
+        given = " ".join(words.values.get(name, ())) or "given"
         if words.has(name) and (wanted is None or not _is(given, wanted)):
-            what = f"{name} is {given}" if given is not None else f"{name} is given"
+            what = f"{name} is {given}"
             allowed = "leave it out" if wanted is None else f"give {wanted} or leave it out"
             raise InvalidArguments(f"{what}; {why}, {allowed}", field=name, code="Unsupported")
     count = words.count("--num-experts")
@@ -88,9 +88,9 @@ def with_experts(words: Words, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is(given: str | None, wanted: float | str) -> bool:
+def _is(given: str, wanted: float | str) -> bool:
     try:
-        return given == wanted or (given is not None and float(given) == wanted)
+        return given == wanted or float(given) == wanted
     except ValueError:
         return False
 

@@ -1,4 +1,4 @@
-"""What the distributed tests share: a small corpus of real text."""
+"""What the distributed tests share: small data sets."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.worker.data.lines import prepared_lines
 from worker.data.making.prepare import prepare
 
 
@@ -16,3 +17,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = tmp_path_factory.mktemp("corpus") / "text"
     prepare([Path(json.__file__).parent], prefix, None, None)
     return prefix
+
+
+@pytest.fixture(scope="session")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Prefix of a data set of short lines."""
+    return prepared_lines(tmp_path_factory.mktemp("lines"))

@@ -322,6 +322,16 @@ class Found:
     copies: int
 
 
+def claim(
+    wanted: tuple[Any, ...], prefix: str, answers: Sequence[Sequence[dict[str, Any]]], index: int
+) -> None:
+    """Case `index` of `cases(*wanted)` trains as plain torch does, and its holders are equal."""
+    case = cases(*wanted)[index]
+    result = judged(case, prefix, answers[index])
+    assert result.worst <= result.allowed
+    assert result.copies > 0 or all(plan.gpus == 1 for plan in case.plans)
+
+
 def judged(case: Case, prefix: str, answers: Sequence[Sequence[dict[str, Any]]]) -> Found:
     """What came of a case.
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.exactness import Case, cases, judged, ranks_find
-from tests.unit.worker.data.lines import prepared_lines
+from tests.distributed.exactness import cases, claim, ranks_find
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 SAMPLE = (6, 7, 6)  # seed, jobs, steps: each family once
@@ -16,37 +15,25 @@ FURTHER = (12, 14, 6)  # each family twice, in other precisions
 LIMIT_S = 600.0  # on a busy machine; a quiet one needs a minute
 
 
-def claimed(wanted, prefix, answers, index):
-    case: Case = cases(*wanted)[index]
-    result = judged(case, prefix, answers[index])
-    assert result.worst <= result.allowed
-    assert result.copies > 0 or all(plan.gpus == 1 for plan in case.plans)
+@pytest.fixture(scope="module")
+def sample(lines):
+    return ranks_find(SAMPLE, lines, LIMIT_S)
 
 
 @pytest.fixture(scope="module")
-def prefix(tmp_path_factory: pytest.TempPathFactory):
-    return prepared_lines(tmp_path_factory.mktemp("lines"))
-
-
-@pytest.fixture(scope="module")
-def sample(prefix):
-    return ranks_find(SAMPLE, prefix, LIMIT_S)
-
-
-@pytest.fixture(scope="module")
-def further(prefix):
-    return ranks_find(FURTHER, prefix, LIMIT_S)
+def further(lines):
+    return ranks_find(FURTHER, lines, LIMIT_S)
 
 
 @pytest.mark.parametrize("index", range(SAMPLE[1]), ids=[str(case) for case in cases(*SAMPLE)])
-def test_a_job_trains_as_plain_torch_does_and_all_holders_are_equal(index, prefix, sample):
-    claimed(SAMPLE, prefix, sample, index)
+def test_a_job_trains_as_plain_torch_does_and_all_holders_are_equal(index, lines, sample):
+    claim(SAMPLE, lines, sample, index)
 
 
 @pytest.mark.system
 @pytest.mark.parametrize("index", range(FURTHER[1]), ids=[str(case) for case in cases(*FURTHER)])
-def test_so_do_further_jobs(index, prefix, further):
-    claimed(FURTHER, prefix, further, index)
+def test_so_do_further_jobs(index, lines, further):
+    claim(FURTHER, lines, further, index)
 
 
 def test_the_sample_has_each_family_once_and_both_of_all_else():

@@ -150,10 +150,10 @@ def _shard(
         kind = torch.float32 if tensor.is_counted else dtype
         return device.put(torch.randn(shape, dtype=kind) * 0.02)
 
-    alone = TensorParallel()  # what its group would add is priced apart
-    if part.etp and tp > 1:  # but for runs of the tokens
-        alone = TensorParallel(tp, 0, SilentGroup(tuple(range(tp))))
-    layer = class_of(model, index)(model, index, alone, source, CurrentContext())
+    group = TensorParallel()  # alone: what its group would add is priced apart
+    if part.etp and tp > 1:  # each rank takes a run of the tokens
+        group = TensorParallel(tp, 0, SilentGroup(tuple(range(tp))))
+    layer = class_of(model, index)(model, index, group, source, CurrentContext())
     if isinstance(layer, MoeBlock) and part.etp:
         ep, etp = (Place(SilentGroup(tuple(range(n))), 0) for n in (part.ep, part.etp))
         layer.place = ExpertPlace(
