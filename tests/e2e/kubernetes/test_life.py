@@ -82,7 +82,9 @@ def test_a_job_lives_through_all_that_befalls_its_nodes_and_its_operator(
 ) -> None:
     cluster = chart.cluster
     job = Job.apply(cluster, body_of_team("life"))
-    other = Job.apply(cluster, body_of_team("beside"))
+    mixture = body_of_team("beside")
+    mixture["spec"]["model"] = {"name": "tiny-mixtral"}
+    other = Job.apply(cluster, mixture)
     with Listener(job) as heard, Listener(other) as heard_beside:
         job.wait_until_on("n1", "n2", gpus=4)  # at once, or a node that is late joins
         heard.wait_for_steps(2)
