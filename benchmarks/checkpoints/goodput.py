@@ -1,6 +1,6 @@
 """Goodput of a job that loses everything again and again, beside the same command started again.
 
-    python -m benchmarks.checkpoints.goodput [--quick]
+    python -m benchmarks.checkpoints.goodput [--turns N] [--quick]
 
 Three ways by turns: nothing is lost; all nodes are killed at some steps and others join at once;
 the whole run is killed at these steps, and a script starts the same command again at once.  Writes
@@ -36,7 +36,7 @@ from worker.data.making.prepare import prepare
 TITLE = "## A job that loses everything"
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 SPEED = 1.0  # of the emulated nodes
-TURNS, QUICK_TURNS = 3, 1
+TURNS = 2
 WAYS = ("nothing is lost", "Heddle goes on", "started again")
 LIMIT_S, LOOK_S = 900.0, 0.02
 
@@ -71,12 +71,13 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a short job; writes nothing")
-    quick = parser.parse_args().quick
-    sizes = QUICK if quick else USUAL
-    found = measure(sizes, QUICK_TURNS if quick else TURNS)
+    parser.add_argument("--turns", type=int, default=TURNS, help="18 minutes each (%(default)s)")
+    options = parser.parse_args()
+    sizes = QUICK if options.quick else USUAL
+    found = measure(sizes, 1 if options.quick else options.turns)
     text = report(sizes, found)
     print(text)
-    if not quick:
+    if not options.quick:
         put_section(text)
         picture(sizes, found, PAGES / "checkpoints_goodput.svg")
 
