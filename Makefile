@@ -97,12 +97,12 @@ test-harness: $(STAMP) ## Run the tests of the emulated cluster itself; needs ro
 	@$(BIN)/pytest $(HARNESS)
 
 test-kills: $(STAMP) ## Kill, stop, cut off or slow every kind of process in every part of a change; 45 minutes
-	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/test_operator_faults.py
+	@HEDDLE_FAULTS=3200 $(BIN)/pytest -q $(AT_ONCE) tests/laws/operator/test_faults.py
 	@$(BIN)/pytest $(KILLS)
 
 test-samples: $(STAMP) ## Draw 1,000 random gangs, notices and shared nodes, and 300 lives of a job, on a virtual clock; 30 minutes
 	@HEDDLE_GANGS=1000 HEDDLE_NOTICES=1000 HEDDLE_ARBITERS=1000 HEDDLE_LOOPS=300 $(BIN)/pytest -q $(AT_ONCE) \
-	  tests/laws/test_operator_gang.py tests/laws/test_operator_notices.py tests/laws/test_operator_arbiter.py tests/laws/test_operator_loop.py
+	  tests/laws/operator/test_gang.py tests/laws/operator/test_notices.py tests/laws/operator/test_arbiter.py tests/laws/operator/test_loop.py
 
 test-fast: $(STAMP) ## Run unit, law and contract tests in about a minute
 	@$(BIN)/pytest -q $(AT_ONCE) --hypothesis-profile fast -m "not slow" \

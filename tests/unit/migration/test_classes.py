@@ -9,7 +9,7 @@ from migration.errors import StateLost
 from migration.layout import StateLayout
 from planner.plans.regions import Cuts, regions_of
 from planner.plans.state_rule import PARTS
-from tests.laws.changes import MODEL
+from tests.laws.migration.changes import MODEL
 from tests.refusals import refused
 
 REGIONS = regions_of(MODEL, Cuts(frozenset({1})))

@@ -12,7 +12,7 @@ from migration import exchange
 from migration.errors import TransferFailed
 from migration.exchange import HEADER, exchange_state
 from tests.fakes.transport import Board
-from tests.laws.changes import Change, cut, whole_state
+from tests.laws.migration.changes import Change, cut, whole_state
 from tests.unit.worker.changes import plan
 
 STATE = whole_state()

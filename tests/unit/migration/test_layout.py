@@ -10,7 +10,7 @@ from planner.model.catalogue import find_model
 from planner.plans.pieces import Piece, holders
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.regions import Cuts
-from tests.laws.changes import Member
+from tests.laws.migration.changes import Member
 
 MODEL = find_model("tiny-llama")
 TP1 = Plan(

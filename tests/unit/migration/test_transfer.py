@@ -7,7 +7,7 @@ import time
 from benchmarks.migration.changes import change_between, uniform_plan
 from migration.transfer import MESSAGE_BYTES, plan_transfer
 from planner.model.catalogue import find_model
-from tests.laws.changes import Change
+from tests.laws.migration.changes import Change
 from tests.unit.worker.changes import plan
 
 JOIN = Change(plan("1x3"), plan("1x3", "1x3"), frozenset())

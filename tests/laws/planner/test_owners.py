@@ -32,7 +32,7 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import regions_of, state_refinement
 from tests.builders import MOE, moe_plans, on_one_node, tiled
 from tests.families import MIXTURES
-from tests.laws.changes import MODEL, TIED, Change, plans
+from tests.laws.migration.changes import MODEL, TIED, Change, plans
 
 zeros = st.sampled_from((0, 1))
 ZERO_1 = moe_plans().map(lambda plan: plan.with_zero(1))

@@ -20,7 +20,7 @@ from heddle_operator.apis.heddlejob import load_job
 from tests.cluster.__main__ import NodeType, cluster
 from tests.cluster.assets import KUBERNETES_VERSION, Assets
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CHART = yaml.safe_load((ROOT / "charts" / "heddle" / "Chart.yaml").read_text())

@@ -18,7 +18,7 @@ from planner.plans.pieces import region_pieces
 from planner.plans.plan import Plan
 from planner.plans.state_rule import PARTS
 from tests.builders import MOE, OWNERS, moe_plans
-from tests.laws.changes import MODEL, Change, any_changes, changes, plans
+from tests.laws.migration.changes import MODEL, Change, any_changes, changes, plans
 
 
 def rows_of(box):

@@ -14,8 +14,8 @@ from heddle_operator.resources.template_rules import problems_of
 from heddle_operator.state.actions import CreatePod
 from tests.unit.heddle_operator.resources.jobs import a_job
 
-CHART = Path(__file__).parents[1] / "charts" / "heddle"
-TEXT = (Path(__file__).parents[1] / "docs" / "worker-pods.md").read_text(encoding="utf-8")
+CHART = Path(__file__).parents[2] / "charts" / "heddle"
+TEXT = (Path(__file__).parents[2] / "docs" / "worker-pods.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 TEMPLATES = [block for block in BLOCKS if yaml.safe_load(block).keys() == {"spec"}]
 VALUES = [yaml.safe_load(block) for block in BLOCKS if block not in TEMPLATES]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from migration.transfer import MAX_OPERATIONS
 from planner.plans.ranks import RankMap
-from tests.laws.changes import Change, any_changes
+from tests.laws.migration.changes import Change, any_changes
 from tests.simulated_device.law import disorder, stuck
 from worker.control.activity import Activity
 from worker.world.stage_links import link_rounds

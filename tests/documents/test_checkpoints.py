@@ -19,7 +19,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.listing import CONDITIONS
 from worker.checkpoint.vaults.folder_vault import FolderVault
 
-TEXT = (Path(__file__).parents[1] / "docs" / "checkpoints.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text()
 MODEL, PLAN = MODELS["tiny-llama"], tiled("2x3 1x3")
 SAVED = 2  # the column of the time, which is that of the machine's clock
 

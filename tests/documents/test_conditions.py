@@ -16,7 +16,7 @@ from heddle_operator.telemetry.metrics import OperatorMetrics
 from worker.agent.agent import Agent, AgentSettings
 from worker.agent.http import _metrics
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "reference" / "conditions.md").read_text()
 GUIDES = "".join(
     (ROOT / "docs" / name).read_text() for name in ("kubernetes.md", "operate.md", "nodes.md")

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from heddle.commands.cost import cost
 from heddle.commands.plan import plan
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "planner.md").read_text()
 COMMANDS = {"plan": plan, "cost": cost}
 

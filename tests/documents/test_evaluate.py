@@ -15,7 +15,7 @@ from planner.training.composition_sets import COMMITTED
 
 pytestmark = pytest.mark.system
 
-TEXT = (Path(__file__).parents[1] / "docs" / "evaluate.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text()
 SHORT = "--reference-s 0 --budget-evaluations 40 --rollouts 4 --curve-evaluations 20"
 
 

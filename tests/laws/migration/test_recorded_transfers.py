@@ -11,7 +11,7 @@ import pytest
 from benchmarks.migration.changes import PAPER_NODES, change_between, random_change
 from migration.transfer import plan_transfer
 from tests.builders import MOE, tiled
-from tests.laws.changes import MODEL, TIED
+from tests.laws.migration.changes import MODEL, TIED
 
 DEEP = replace(MODEL, name="deep", layers=12, hidden=32, kv_heads=2, vocab=96)
 TILINGS = (

@@ -12,8 +12,8 @@ from migration.exchange import exchange_state
 from planner.plans.pieces import contains
 from tests.builders import piece_shapes
 from tests.fakes.transport import Board
-from tests.laws.changes import Change, any_changes, cut, whole_state
-from tests.laws.test_migration_state import within
+from tests.laws.migration.changes import Change, any_changes, cut, whole_state
+from tests.laws.migration.test_state import within
 
 
 class Counting:

@@ -16,7 +16,7 @@ from worker.data.blend import Blend
 from worker.data.dataset import PARTS, Dataset
 from worker.data.order import Permutation
 
-TEXT = (Path(__file__).parents[1] / "docs" / "data.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
 (CODE,) = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 WRITTEN: dict[str, Any] = {}
 exec(CODE, WRITTEN)  # the document's own lines

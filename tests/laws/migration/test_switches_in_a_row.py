@@ -18,7 +18,7 @@ from planner.plans.pieces import shard
 from planner.plans.ranks import RankMap
 from tests.builders import MOE, moe_plans
 from tests.fakes.transport import Board
-from tests.laws.changes import cut, whole_state
+from tests.laws.migration.changes import cut, whole_state
 from tests.unit.worker.changes import change, pod_of
 from tests.unit.worker.switches import AT_7, Watched
 from worker.rank.move import plan_move

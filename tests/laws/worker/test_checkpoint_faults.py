@@ -13,7 +13,7 @@ from tests.builders import MODEL, tiled
 from tests.checkpoints import about, save, state
 from tests.fakes.faulty_vault import Fault, FaultyVault
 from tests.fakes.vault import MemoryVault
-from tests.laws.save_histories import DENSE, History
+from tests.laws.worker.save_histories import DENSE, History
 from worker.checkpoint.attempts import Attempt, outdated
 from worker.checkpoint.boxes import written
 from worker.checkpoint.load import newest

@@ -14,7 +14,7 @@ from planner.plans.pieces import shard
 from planner.plans.ranks import RankMap
 from planner.plans.state_rule import PARTS
 from tests.builders import MOE, moe_plans, tiled
-from tests.laws.changes import cut, whole_state
+from tests.laws.migration.changes import cut, whole_state
 from worker.checkpoint.boxes import by_file, written
 from worker.engine.seam import Progress
 from worker.model import boxes as boxes_module

@@ -25,7 +25,7 @@ from worker.profile.layers import parts_of
 from worker.profile.machine import LAYERS_S, MICRO_BATCHES, REPEATS
 from worker.profile.rows import Part, Row, measured_rows
 
-RECORDED = json.loads((Path(__file__).parents[1] / "data" / "busy_machine.json").read_text())
+RECORDED = json.loads((Path(__file__).parents[2] / "data" / "busy_machine.json").read_text())
 MODEL = find_model("tiny-llama")
 PARTS = parts_of(MODEL)
 FIXED_S = {"embedding": 0.0005, "block": 0.003, "head": 0.001}  # of a forward pass

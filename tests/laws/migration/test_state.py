@@ -14,7 +14,7 @@ from planner.model.tensors import model_tensors
 from planner.plans.pieces import contains
 from tests.builders import piece_shapes
 from tests.fakes.transport import Board
-from tests.laws.changes import Change, any_changes, cut, whole_state
+from tests.laws.migration.changes import Change, any_changes, cut, whole_state
 
 
 def within(model, piece, parts, box):

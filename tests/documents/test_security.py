@@ -9,7 +9,7 @@ import yaml
 
 from heddle_operator.resources.template_rules import GRANTABLE
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "security.md").read_text()
 CHART = ROOT / "charts" / "heddle" / "templates"
 

@@ -14,7 +14,7 @@ from planner.plans.plan import Plan, check
 from planner.policy.weights import Policy, load_policy
 from planner.profiles.profile import PROFILES, load_profile
 
-PLANS = sorted((Path(__file__).parents[1] / "data" / "formats").glob("plan-*.json"))
+PLANS = sorted((Path(__file__).parents[2] / "data" / "formats").glob("plan-*.json"))
 POLICIES = sorted(folder.parent for folder in PROFILES.rglob("card.json"))
 
 
