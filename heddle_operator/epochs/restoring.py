@@ -52,7 +52,8 @@ def choose_checkpoint(
     silent = [pod for pod in pods if answers[pod] is None]
     if silent:
         asked = tuple(SendLook(pod, look) for pod in silent)
-        words = f"{counted(len(silent), 'pod')} of {len(answers)} look for checkpoints in {path}"
+        done = len(answers) - len(silent)
+        words = f"the pods look for checkpoints in {path}: {done} of {len(answers)} are done"
         return replace(_waits(words, None), actions=asked)
     told = {pod: answer for pod, answer in answers.items() if answer is not None}
     problem = _problem(told, path)
