@@ -51,7 +51,7 @@ def usable_nodes(
     view: View, leaving: frozenset[str], starting: Collection[str] = ()
 ) -> Composition:
     """The composition that a plan is asked for: what is free of what the job is allowed."""
-    observed = view.observed
+    observed, are_hosts = view.observed, pods_are_hosts(view)
     nodes = eligible_nodes(view, leaving, starting)
     if observed.allowed is not None:
         nodes = [replace(node, gpus=gpus_dealt(observed, node)) for node in nodes]
@@ -64,11 +64,30 @@ def usable_nodes(
                 link_domain=node.link_domain,
                 speed_factor=node.speed,
                 price=_price(view, node),
+                hosts=_pod_sizes(observed, node.name) if are_hosts else (),
             )
             for node in _cut(nodes, _used(view.situation)[0], observed)
             if node.gpus > 0
         )
     )
+
+
+def pods_are_hosts(view: View) -> bool:
+    """Whether the ranks use NCCL, which takes two pods of one node for two hosts.
+
+    Where the job does not say that its pods have GPUs, the pods say it themselves.
+    """
+    device = view.job.spec.worker.device
+    if view.job.workload.wire != "nccl" or device == "CPU":
+        return False
+    views = view.observed.agents.values()  # one that does not answer just now has said it, too
+    return device == "CUDA" or any(seen.report and seen.report.wire == "nccl" for seen in views)
+
+
+def _pod_sizes(observed: Observed, node: str) -> tuple[int, ...]:
+    """GPUs of each pod that stays on a node; the GPUs after them would be a further pod's."""
+    pods = observed.pods_on(node)
+    return tuple(pod.gpus for pod in pods if pod.phase != "ended" and not pod.deleting)
 
 
 def _price(view: View, node: ObservedNode) -> float | None:

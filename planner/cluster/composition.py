@@ -21,7 +21,7 @@ from planner.errors import InvalidComposition
 from planner.wording import did_you_mean, kind_of
 
 _GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
-_NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s")
+_NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s", "hosts")
 _BYTES_PER_GBIT = 1e9 / 8
 # Beyond these somebody has mistyped, and a search would take for ever.
 MOST_NODES = 100_000
@@ -43,6 +43,11 @@ class Node:
     price: float | None = None  # money per hour of the whole node; None: nobody said
     # of its network card; None: as the profile has it for its type
     nic_bytes_per_s: float | None = None
+    # GPUs of each host, in the order of the node's GPUs; (): the node is one host.  They cover the
+    # node: what is beyond its GPUs is cut off, and what is left is a further host.
+    hosts: tuple[int, ...] = ()
+    # the node that this one is a host of, and its first GPU there; never written.  None: a node
+    host_of: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.name.split() != [self.name]:
@@ -83,6 +88,13 @@ class Node:
                 field="nic_gbit_s",
                 code="OutOfRange",
             )
+        if min(self.hosts, default=1) < 1:
+            raise InvalidComposition(
+                f"node {self.name!r} has a host of {min(self.hosts)} GPUs; give each at least 1",
+                field="hosts",
+                code="OutOfRange",
+            )
+        object.__setattr__(self, "hosts", _covering(self.hosts, self.gpus))
 
     def to_json(self) -> dict[str, Any]:
         """The node as `Composition.from_json` reads it."""
@@ -97,6 +109,8 @@ class Node:
             row["price"] = self.price
         if self.nic_bytes_per_s is not None:
             row["nic_gbit_s"] = self.nic_bytes_per_s / _BYTES_PER_GBIT
+        if self.hosts:
+            row["hosts"] = list(self.hosts)
         return row
 
 
@@ -126,6 +140,11 @@ class Composition:
     def gpu_types(self) -> tuple[str, ...]:
         """The types present, sorted."""
         return tuple(sorted({node.gpu_type for node in self.nodes}))
+
+    @property
+    def num_nodes(self) -> int:
+        """The number of nodes; hosts of one node count once."""
+        return len({node.host_of[0] if node.host_of else node.name for node in self.nodes})
 
     @property
     def nics(self) -> dict[str, float]:
@@ -158,8 +177,8 @@ class Composition:
     def from_json(rows: object) -> Composition:
         """Read a list of nodes, each with name, type and gpus.
 
-        May also say: link_domain, speed_factor, price (money per hour of the whole node), and
-        nic_gbit_s (of its network card, in 10^9 bits per second).
+        May also say: link_domain, speed_factor, price (money per hour of the whole node),
+        nic_gbit_s (of its network card, in 10^9 bits per second), and hosts (GPUs of each).
 
         Raises:
             InvalidComposition: the first mistake, with the row it is in.
@@ -251,7 +270,40 @@ def _node(row: object, index: int) -> Node:
         price=price,
         # whole bytes, so that a node is the same after it was written and read
         nic_bytes_per_s=None if gbit_s is None else float(round(gbit_s * _BYTES_PER_GBIT)),
+        hosts=_hosts(row, index),
     )
+
+
+def _hosts(row: Mapping[Any, Any], index: int) -> tuple[int, ...]:
+    """GPUs of each host of a row; () if the row has none."""
+    hosts = row.get("hosts", [])
+    if not isinstance(hosts, list) or any(type(gpus) is not int for gpus in hosts):
+        raise InvalidComposition(
+            f"node {index + 1} has hosts {reprlib.repr(hosts)}; it must be a list of whole "
+            f"numbers, the GPUs of each host",
+            field="hosts",
+            code="Malformed",
+        )
+    if hosts and sum(hosts) != row["gpus"]:
+        raise InvalidComposition(
+            f"node {index + 1} has hosts of {sum(hosts)} GPUs together and {row['gpus']} GPUs; "
+            f"both must be as many",
+            field="hosts",
+            code="Contradiction",
+        )
+    return tuple(hosts)
+
+
+def _covering(hosts: Iterable[int], gpus: int) -> tuple[int, ...]:
+    """The hosts of so many GPUs, what is left as one more; () where that is one host."""
+    found: list[int] = []
+    for host in hosts:
+        found.append(min(host, gpus - sum(found)))
+        if sum(found) == gpus:
+            break
+    if found and sum(found) < gpus:
+        found.append(gpus - sum(found))
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:

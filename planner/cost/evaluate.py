@@ -25,6 +25,7 @@ from planner.cost.memory import StageMemory, boundary_bytes, slot_of, stage_memo
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
+from planner.plans.hosts import plan_on_hosts, with_hosts
 from planner.plans.plan import Plan
 from planner.plans.ranks import Pipeline, RankMap
 from planner.profiles.profile import Profile
@@ -142,12 +143,26 @@ def cost_of(
 
     Raises:
         UnprofiledConfiguration: the profile lacks a key of the plan, or speaks of another workload.
-        InvalidPlan: a node of the plan is not in the composition.
+        InvalidPlan: a node of the plan is not in the composition, or a TP group crosses two hosts.
     """
+    hosted = with_hosts(composition, profile)
+    if hosted is not composition:
+        plan, composition = _on_hosts(plan, hosted), hosted
     ranks = RankMap.of(plan)
     workload = replace(workload, zero=plan.zero)
     replicas = replica_costs(plan, ranks, workload, composition, profile, placed=placed)
     return whole_cost(plan, ranks, replicas, workload, composition, profile)
+
+
+def _on_hosts(plan: Plan, composition: Composition) -> Plan:
+    found = plan_on_hosts(plan, composition)
+    if found is None:
+        raise InvalidPlan(
+            "a TP group of the plan crosses two hosts of a node; give a plan whose groups stay "
+            "in one host",
+            code="Unsupported",
+        )
+    return found
 
 
 class _Site(NamedTuple):

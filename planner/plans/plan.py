@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from planner.cluster.composition import Composition
@@ -330,6 +332,17 @@ def _placement_faults(plan: Plan, composition: Composition | None) -> Iterator[s
                 f"{where} asks {stage.gpu_type} GPUs {placed.gpus} of node {node.name!r}, a "
                 f"{node.gpu_type} x {node.gpus}"
             )
+        elif len({_host_of(gpu, node.hosts) for gpu in placed.gpus}) > 1:
+            sizes = " and ".join(map(str, node.hosts))
+            yield (
+                f"{where} has GPUs {placed.gpus} of node {node.name!r}, whose hosts have {sizes} "
+                f"GPUs; a TP group stays in one host"
+            )
+
+
+def _host_of(gpu: int, hosts: Sequence[int]) -> int:
+    """The index of the host that a GPU of a node belongs to."""
+    return bisect_right(list(accumulate(hosts)), gpu)
 
 
 def check(plan: Plan, workload: Workload, composition: Composition | None = None) -> Plan:

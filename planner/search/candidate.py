@@ -27,6 +27,7 @@ from planner.model.workload import Workload
 from planner.placement.node_classes import by_class, template_by_class
 from planner.placement.place import Rule, holders_by_layer, place
 from planner.plans.canonical import joined
+from planner.plans.hosts import plan_on_nodes, with_hosts
 from planner.plans.plan import FilledTemplate, Plan, Stage, faults
 from planner.plans.ranks import RankMap
 from planner.profiles.profile import Profile
@@ -58,7 +59,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluator:
-    """Places and prices plans of one workload on one composition."""
+    """Places and prices plans of one workload on one composition, each host a node of it."""
 
     workload: Workload
     composition: Composition
@@ -180,7 +181,7 @@ class Evaluator:
         return Candidate(
             plan,
             whole_cost(plan, ranks, replicas, *asked),
-            holders_by_layer(self.workload.model, plan),
+            self.holders(plan),
             unplaced,
         )
 
@@ -199,7 +200,11 @@ class Evaluator:
             return None
         if not self._fits(plan, priced.replicas):
             return None
-        return Candidate(plan, priced, holders_by_layer(self.workload.model, plan), None)
+        return Candidate(plan, priced, self.holders(plan), None)
+
+    def holders(self, plan: Plan) -> int:
+        """On how many nodes every piece lives at least; hosts of one node count once."""
+        return holders_by_layer(self.workload.model, plan_on_nodes(plan, self.composition))
 
     def _fits(self, plan: Plan, replicas: tuple[ReplicaCost, ...]) -> bool:
         alike = {(replica.template, id(replica.stages)): replica for replica in replicas}
@@ -233,11 +238,12 @@ def best_placed(
     Raises:
         UnprofiledConfiguration: the profile lacks a key of the templates.
     """
+    hosted = with_hosts(composition, profile)
     placements = (
-        place(workload.model, templates, composition, rule=rule) for rule in all_rules(templates)
+        place(workload.model, templates, hosted, rule=rule) for rule in all_rules(templates)
     )
-    plans = [Plan(templates, where) for where in placements if where is not None]
-    plans = [plan.with_zero(workload.zero) for plan in plans]
+    found = [Plan(templates, where) for where in placements if where is not None]
+    plans = [plan_on_nodes(plan.with_zero(workload.zero), hosted) for plan in found]
     if plans and faults(plans[0], workload, composition):
         return plans[0]
     return min(

@@ -48,10 +48,11 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
     """Wishes that the plan does not grant, a sentence each."""
     asked, nodes = request.min_holders, request.composition.nodes
     allowed = request.max_gpus.allowed(request.composition)
+    num_nodes = request.composition.num_nodes
     if chosen.holders < asked:
         where = (
-            f"the composition has {counted(len(nodes), 'node')}"
-            if len(nodes) < asked
+            f"the composition has {counted(num_nodes, 'node')}"
+            if num_nodes < asked
             else f"it may use {counted(allowed, 'GPU')}; raise max_gpus"
             if allowed < asked
             else "with ZeRO 1 each piece of the state has one owner in a template; turn ZeRO off"

@@ -4,7 +4,8 @@ An anytime search.  A portfolio of searchers (`planner.search.portfolio`) finds 
 placement, from plans of the learned policy and of its own; the best are placed and priced by the
 one evaluator.  On a few GPUs fill and placement are then searched together from the best of these,
 every plan priced exactly.
-Nodes beyond what limits on GPUs could use are left out before.
+Nodes beyond what limits on GPUs could use are left out before.  Where nodes have several hosts,
+all engines see each host as a node.
 Invariants: the same request and seed give the same plan unless seconds cut the search short; the
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for); of two searches that plans end, the one with more is never
@@ -26,6 +27,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.errors import Infeasible, InvalidPolicy, NoPolicy, PolicyMisfit
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.placement.node_classes import within_limits
+from planner.plans.hosts import plan_on_hosts, plan_on_nodes, with_hosts
 from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import ROLLOUT_METHODS, PlanAnswer, PlanRequest, idle_gpus
@@ -67,7 +69,22 @@ def search(
     profile.require(request.workload)
     if clock is not time.perf_counter:
         request = replace(request, threads=1)
-    return _Search(request, profile, Budget(request, clock, interrupted)).run()
+    hosted = with_hosts(request.composition, profile)
+    if hosted is request.composition:
+        return _Search(request, profile, Budget(request, clock, interrupted)).run()
+    current = None if request.current is None else plan_on_hosts(request.current, hosted)
+    asked = replace(request, composition=hosted, current=current)
+    found = _Search(asked, profile, Budget(asked, clock, interrupted)).run()
+    return _on_nodes(found, request, hosted)
+
+
+def _on_nodes(found: PlanAnswer, request: PlanRequest, hosted: Composition) -> PlanAnswer:
+    """An answer for hosts as the answer for their nodes."""
+    plan, moved = plan_on_nodes(found.plan, hosted), None
+    if request.current is not None:
+        moved = bytes_to_move(request.workload.model, request.current, plan)
+    idle = idle_gpus(plan, request.composition)
+    return replace(found, plan=plan, bytes_to_move=moved, idle=idle)
 
 
 class _Search:
@@ -148,7 +165,7 @@ class _Search:
     def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
         if not self._gpus:
             return None
-        least = min(self._request.min_holders, len(self._composition.nodes), self._gpus)
+        least = min(self._request.min_holders, self._composition.num_nodes, self._gpus)
         return pricing_of(
             self._request.workload,
             self._composition,

@@ -39,4 +39,4 @@ def one_more(composition: Composition, gpu_type: str) -> Node:
     model = next(node for node in alike if node.gpus == gpus)
     taken = {node.name for node in composition.nodes}
     number = next(i for i in range(len(taken) + 1) if f"one-more-{gpu_type}-{i}" not in taken)
-    return replace(model, name=f"one-more-{gpu_type}-{number}", speed_factor=1.0)
+    return replace(model, name=f"one-more-{gpu_type}-{number}", speed_factor=1.0, hosts=())

@@ -6,6 +6,7 @@ without negotiation.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,9 +85,11 @@ def links_of(
     plans = [directive.plan, *directive.layouts.values()]
     seats = [seat for plan in plans for seat in RankMap.of(Plan.from_json(plan)).seats]
     types = {(seat.node, seat.gpu): seat.gpu_type for seat in seats}
-    found = dict[int, str]()
-    for host, member in zip(node_indices(hosts), directive.members, strict=True):
+    found, node_of, host_of = dict[int, str](), dict[int, str](), node_indices(hosts)
+    for host, member in zip(host_of, directive.members, strict=True):
         found.setdefault(host, types.get((member.node, member.gpu), ""))
+        node_of.setdefault(host, member.node)
+    on_host, on_node = Counter(host_of), Counter(member.node for member in directive.members)
     spec = directive.training
     workload = Workload(
         model=model,
@@ -95,7 +98,9 @@ def links_of(
         precision=spec.precision,
         wire="staged" if wire == "staged" else "nccl",
     )
-    return profile_links(find_profile(workload), [found[host] for host in sorted(found)])
+    order = sorted(found)
+    shares = [on_host[host] / on_node[node_of[host]] for host in order]  # as `planner.plans.hosts`
+    return profile_links(find_profile(workload), [found[host] for host in order], shares)
 
 
 def plan_move(

@@ -18,7 +18,7 @@ from random import Random
 
 from planner.cost.money import minimised_price, plan_price
 from planner.cost.variants import variants_of
-from planner.placement.place import holders_by_layer, room_of
+from planner.placement.place import room_of
 from planner.search.candidate import Evaluator
 from planner.search.few_gpus.costs import CandidateCosts, Cost
 from planner.search.few_gpus.first_plans import FirstFills, first_placements
@@ -281,7 +281,7 @@ class ExactSearch:
         shares = [1] * sum(len(one.where) for one in candidate)
         plan = plan_of(candidate, shares, self._composition)
         plan = plan.with_zero(self._evaluator.workload.zero)
-        holders = holders_by_layer(self._evaluator.workload.model, plan)
+        holders = self._evaluator.holders(plan)
         return self._solutions.rank_of(holders, 0.0)[0]
 
     def _weight(self, candidate: PlacedCandidate) -> float:

@@ -18,11 +18,18 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
-from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
+from heddle_operator.state.snapshot import (
+    AgentView,
+    Headroom,
+    Observed,
+    ObservedNode,
+    ObservedPod,
+)
 from planner.cluster.composition import Composition, Node
 from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from tests.fakes.planner import fake_plan
+from worker.contract import Report
 
 LIVE = fake_plan(Composition((Node(name="z", gpu_type="demo-fast", gpus=1),)), a_job().workload)
 
@@ -195,3 +202,48 @@ def test_where_money_decides_a_node_costs_what_its_gpus_for_the_job_do(
     view = view_of(job, observed, 100.0, settings=Settings(prices=prices))
     (node,) = usable_nodes(view, frozenset()).nodes
     assert node.price == expected
+
+
+def over_nccl(device, wire="nccl"):
+    job = a_job().over(wire)
+    worker = job.spec.worker.model_copy(update={"device": device})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"worker": worker})})
+
+
+@pytest.mark.parametrize(
+    ("device", "wire", "said", "hosts"),
+    [
+        ("CUDA", "nccl", None, (2, 4)),
+        ("CUDA", "staged", "staged", ()),
+        ("Auto", "nccl", "nccl", (2, 4)),
+        ("Auto", "nccl", "gloo", ()),
+        ("Auto", "nccl", None, ()),
+        ("CPU", "nccl", "gloo", ()),
+    ],
+)
+def test_pods_are_hosts_where_ranks_use_nccl(device, wire, said, hosts):
+    """The pod that ends is none, and all further GPUs of the node would be those of one more."""
+    pods = (
+        ObservedPod(name="p", node="a", ordinal=0, gpus=2, phase="running"),
+        ObservedPod(name="q", node="a", ordinal=1, gpus=1, phase="ended"),
+        ObservedPod(name="r", node="a", ordinal=2, gpus=1, phase="running", deleting=True),
+    )
+    agents = {}
+    if said is not None:  # what a silent agent has said counts
+        report = Report(
+            job="tiny",
+            pod="p",
+            node="a",
+            version=1,
+            agent_pid=1,
+            agent_started_s=0.0,
+            ready=True,
+            wire=said,
+        )
+        agents = {"p": AgentView(pod="p", report=report, unreachable_since_s=90.0)}
+    observed = Observed(
+        nodes=(ObservedNode(name="a", gpu_type="demo-fast", gpus=6),), pods=pods, agents=agents
+    )
+    view = view_of(over_nccl(device, wire), observed, 100.0, situation=on(None))
+    (node,) = usable_nodes(view, frozenset()).nodes
+    assert node.hosts == hosts

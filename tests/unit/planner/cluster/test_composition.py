@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from planner.cluster.composition import MOST_GPUS, Composition, Node
@@ -122,6 +124,10 @@ def test_text_that_does_not_read_so_is_refused(text):
         ([{**NODE, "nic_gbit_s": 0}], ("OutOfRange", "nic_gbit_s")),
         ([{**NODE, "nic_gbit_s": ".inf"}], ("OutOfRange", "nic_gbit_s")),
         ([{**NODE, "nic_gbit_s": float("inf")}], ("OutOfRange", "nic_gbit_s")),
+        ([{**NODE, "hosts": 1}], ("Malformed", "hosts")),
+        ([{**NODE, "hosts": [True]}], ("Malformed", "hosts")),
+        ([{**NODE, "gpus": 4, "hosts": [4, 4]}], ("Contradiction", "hosts")),
+        ([{**NODE, "gpus": 4, "hosts": [4, 0]}], ("OutOfRange", "hosts")),
         ([NODE] * 2, ("GivenTwice", "name")),
         ([{**NODE, "name": ""}], ("Malformed", "name")),
         ([{**NODE, "name": "a b"}], ("Malformed", "name")),
@@ -130,3 +136,16 @@ def test_text_that_does_not_read_so_is_refused(text):
 def test_a_nodes_file_with_a_mistake_is_refused_by_its_field(rows, mistake):
     with refused(InvalidComposition, *mistake):
         Composition.from_json(rows)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "expected"),
+    [((), 4, ()), ((4,), 4, ()), ((2,), 4, (2, 2)), ((2, 4), 4, (2, 2)), ((4, 2), 3, ())],
+)
+def test_the_hosts_of_a_node_cover_its_gpus(hosts, gpus, expected):
+    node = Node(name="a", gpu_type="h100", gpus=gpus, hosts=hosts)
+    assert node.hosts == expected
+    composition = Composition((node,))
+    assert Composition.from_json(composition.to_json()) == composition
+    assert ("hosts" in composition.to_json()[0]) == bool(expected)
+    assert (composition.digest == Composition((replace(node, hosts=()),)).digest) != bool(expected)

@@ -117,4 +117,6 @@ def test_two_pods_on_one_node_are_two_hosts_over_nccl_and_one_over_the_host():
     directive = found.model_copy(update={"members": pods})
     assert over(directive, "nccl").nodes == (0, 1)
     assert over(directive, "staged").nodes == (0, 0)
+    card, shared = over(found, "nccl").links, over(directive, "nccl").links
+    assert sum(shared.nic_bytes_per_s) == sum(card.nic_bytes_per_s), "they share one card"
     assert over(directive, "nccl").makespan_s() > over(found, "nccl").makespan_s()
