@@ -14,13 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
+from planner.cluster.gpu_types import HARDWARE
 from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel, tied_numel
 from planner.model.workload import MemoryRule, Precision, Workload
 from planner.plans.plan import FilledTemplate
 from planner.plans.state_rule import PARTS, copies, element_bytes
-from planner.profiles.entries import LayerCost
+from planner.profiles.entries import GROUP_BYTES, MOST_GROUPS, GpuType, LayerCost
 from planner.profiles.operators import VALUE_BYTES
 from planner.profiles.profile import Profile
 
@@ -280,10 +281,22 @@ def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
     return formulas.zero_cut(dense, slot.replicas) + formulas.zero_cut(experts, copies)
 
 
+def usable_bytes(workload: Workload, gpu: GpuType) -> int:
+    """Memory of a GPU that a plan may fill.
+
+    By the worker's rule the communicators of NCCL count as modelled on a real GPU type of which
+    nobody has measured them; the paper's rule knows none.
+    """
+    holds_groups = workload.memory == "worker" and workload.wire == "nccl" and gpu.name in HARDWARE
+    if holds_groups and not gpu.group_bytes:
+        return gpu.usable_bytes - MOST_GROUPS * GROUP_BYTES
+    return gpu.usable_bytes
+
+
 def fits(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> bool:
     """Whether that many blocks fit on the GPUs of the stage."""
     peak = stage_memory(workload, profile, slot, layers).peak_bytes
-    return peak <= profile.gpu_type(slot.gpu_type).usable_bytes
+    return peak <= usable_bytes(workload, profile.gpu_type(slot.gpu_type))
 
 
 def layers_that_fit(workload: Workload, profile: Profile, slot: StageSlot) -> int:

@@ -24,6 +24,7 @@ from planner.cost.memory import (
     kept_boundary_bytes,
     logits_bytes,
     rule_of,
+    usable_bytes,
 )
 from planner.cost.variants import (
     Variant,
@@ -177,7 +178,7 @@ def pricing_of(
         state_bytes=np.array([rule.weight, rule.gradient, rule.optimizer, rule.step], float),
         bucket_numel=float(rule.bucket),
         messages=rule.messages,
-        usable_bytes=np.array([float(gpu.usable_bytes) for gpu in gpus]),
+        usable_bytes=np.array([float(usable_bytes(workload, gpu)) for gpu in gpus]),
         optimizer_s=np.array(
             [
                 [gpu.optimizer_latency_s / speed, gpu.optimizer_s_per_parameter / speed]

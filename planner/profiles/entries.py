@@ -168,6 +168,10 @@ class LinkCost:
 # Communicators of a rank while a change is prepared: 5 of each epoch (counted on 15 ranks of three
 # templates, where none had more) and that of the move.
 MOST_GROUPS = 11
+MAX_CTAS = 8  # of a communicator of NCCL: its buffers grow with them
+# Of a communicator where nobody has measured it.  Modelled: a ring has two peers, with 9.2 MiB for
+# each and channel by NCCL's protocols (device.h).
+GROUP_BYTES = MAX_CTAS * 2 * 9_650_000
 
 
 @with_config(STRICT)
@@ -187,7 +191,8 @@ class GpuType:
             data sheet says it.
         update_digest: of an update on fixed numbers (`worker.engine.update_digest`); types with
             equal digests get equal bits of an update.  "": nobody has computed it there.
-        group_bytes: that NCCL holds for each communicator.  0: nobody has measured it there.
+        group_bytes: that NCCL holds for each communicator.  0: nobody has measured it there, and
+            `planner.cost.memory.usable_bytes` takes the modelled bytes.
     """
 
     name: str

@@ -22,6 +22,7 @@ from planner.cost.evaluate import (
     replica_costs,
     whole_cost,
 )
+from planner.cost.memory import usable_bytes
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
 from planner.placement.node_classes import by_class, template_by_class
@@ -209,7 +210,8 @@ class Evaluator:
     def _fits(self, plan: Plan, replicas: tuple[ReplicaCost, ...]) -> bool:
         alike = {(replica.template, id(replica.stages)): replica for replica in replicas}
         return all(
-            stage.peak_memory_bytes <= self.profile.gpu_type(kind.gpu_type).usable_bytes
+            stage.peak_memory_bytes
+            <= usable_bytes(self.workload, self.profile.gpu_type(kind.gpu_type))
             for replica in alike.values()
             for stage, kind in zip(
                 replica.stages, plan.templates[replica.template].stages, strict=True

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 
-from planner.cost.memory import StageMemory, StageSlot, stage_memory
+from planner.cost.memory import StageMemory, StageSlot, stage_memory, usable_bytes
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import ModelShape
 from planner.placement.place import room_of
@@ -157,7 +157,7 @@ class _Fit:
             UnprofiledConfiguration: the profile lacks a stage.
         """
         workload, layers = request.workload, request.workload.model.layers
-        usable = [profile.gpu_type(kind).usable_bytes for kind, _ in attempt.stages]
+        usable = [usable_bytes(workload, profile.gpu_type(kind)) for kind, _ in attempt.stages]
         # the largest groups, those with most memory first: the first stages hold most in flight
         order = sorted(range(len(usable)), key=lambda s: (-usable[s] * attempt.stages[s][1], s))
         kept = sorted(order[: request.deepest], key=lambda s: (-usable[s], s))
@@ -196,7 +196,7 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
     workload, nearest, limits = request.workload, None, request.max_gpus
     is_limited = limits.binds(request.composition)
     if is_limited:  # GPUs with most memory come first
-        choices = sorted(choices, key=lambda o: -profile.gpu_type(o[0]).usable_bytes)
+        choices = sorted(choices, key=lambda o: -usable_bytes(workload, profile.gpu_type(o[0])))
     for attempt in _attempts(request, choices):
         try:
             fit = _Fit.of(request, profile, attempt, micro_batch)

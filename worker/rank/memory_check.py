@@ -33,7 +33,7 @@ def needed_bytes(
         move: of this rank.
         held: by it now.
         precision: of the training.
-        group_bytes: that the wire holds for each group, from the profile of the GPU type.
+        group_bytes: that the wire holds for each group, as the planner counts it.
     """
     made = 0 if move.seat is None else bytes_to_make(model, move.seat, held, precision)
     groups = 1  # of the transport

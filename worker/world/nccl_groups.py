@@ -20,15 +20,13 @@ import torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
+from planner.profiles.entries import MAX_CTAS
 from worker.errors import DeviceUnusable, RendezvousFailed
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 FORM_S = 120.0  # for all members to connect once all have met; NCCL's bootstrap takes seconds
-MAX_CTAS = 8  # of a communicator: its buffers grow with them, 9 MiB for each and peer
-# Modelled: a ring has two peers, with 9.2 MiB for each and channel by NCCL's protocols (device.h).
-GROUP_BYTES = MAX_CTAS * 2 * 9_650_000
 Version = tuple[int, int, int]
 SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from migration.gloo_transport import GlooTransport
 from migration.nccl_transport import NcclTransport
 from migration.transport import Transport
+from planner.profiles.entries import GROUP_BYTES
 from worker.control.connections import connections, cut
 from worker.device.broken import Broken
 from worker.device.device import CPU, Device
@@ -23,7 +24,6 @@ from worker.errors import DeviceUnusable
 from worker.gpu_wire import VARIABLE, WireName, wire_asked
 from worker.world.gloo_wire import GlooWire
 from worker.world.nccl_groups import (
-    GROUP_BYTES,
     Version,
     form_new,
     form_old,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from planner.cluster.composition import Composition
 from planner.cost.memory import (
     DEEPSPEED_BUCKET,
     WORKER_BUCKET,
@@ -13,10 +16,13 @@ from planner.cost.memory import (
     layers_that_fit,
     slot_parameters,
     stage_memory,
+    usable_bytes,
 )
+from planner.estimator.build_tables import pricing_of
 from planner.model.catalogue import find_model
 from planner.model.tensors import layer_numel, model_tensors
-from planner.model.workload import Workload
+from planner.model.workload import Workload, usual_workload
+from planner.profiles.entries import GROUP_BYTES, MOST_GROUPS
 from planner.profiles.generator import find_profile
 from tests.builders import MODEL, demo_profile, workload
 
@@ -117,3 +123,36 @@ def test_the_cap_on_layers_is_the_largest_that_fits(depth, tp):
     assert cap == sum(
         fits(workload(), demo_profile(), here, layers) for layers in range(1, MODEL.layers + 1)
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({}, MOST_GROUPS * GROUP_BYTES),
+        ({"wire": "staged"}, 0),
+        ({"memory": "paper"}, 0),
+    ],
+)
+def test_a_job_over_nccl_leaves_the_room_of_its_communicators(change, kept):
+    """As the worker does before it prepares a change; else each change of a full GPU is refused."""
+    asked = replace(
+        usual_workload(find_model("llama3-8b")), **{"memory": "worker", "wire": "nccl", **change}
+    )
+    gpu = find_profile(asked).gpu_type("h100")
+    assert gpu.usable_bytes - usable_bytes(asked, gpu) == kept
+    assert usable_bytes(asked, replace(gpu, name="cpu-x")) == gpu.usable_bytes
+    measured = replace(gpu, group_bytes=7)
+    assert usable_bytes(asked, measured) == gpu.usable_bytes - MOST_GROUPS * 7
+
+
+def test_every_search_leaves_the_same_room():
+    """The estimator and the caps on layers count by one rule; the evaluator asks it, too."""
+    asked = replace(usual_workload(find_model("llama3-8b")), memory="worker")
+    composition = Composition.from_text("h100=1x2")
+    tables = pricing_of(asked, composition, find_profile(asked)).tables
+    gpu = find_profile(asked).gpu_type("h100")
+    assert list(tables.usable_bytes) == [usable_bytes(asked, gpu)]
+    slot = StageSlot(gpu_type="h100", tp=1, micro_batch=1, micro_batches=64, depth=8, index=0)
+    layers = layers_that_fit(asked, find_profile(asked), slot)
+    without = layers_that_fit(replace(asked, wire="staged"), find_profile(asked), slot)
+    assert layers == without - 1

@@ -19,7 +19,8 @@ OPTIONS = """
 import os, torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import HashStore
-from worker.world.nccl_groups import MAX_CTAS, has_new, has_old, options_of
+from planner.profiles.entries import MAX_CTAS
+from worker.world.nccl_groups import has_new, has_old, options_of
 found = not has_old()
 if has_new():
     options = options_of()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from planner.profiles.entries import GROUP_BYTES
 from worker.device.device import CPU, CpuDevice
 from worker.errors import DeviceUnusable
 from worker.world.gloo_wire import GlooWire
-from worker.world.nccl_groups import GROUP_BYTES
 from worker.world.payload import VARIABLE, Nccl, about, own_nccl, payload_of, wire_of
 
 NEW = Nccl((2, 30, 7), is_new=True)
