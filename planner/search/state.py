@@ -17,7 +17,8 @@ from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.solution_pool import SolutionPool
 
 PLACED = 16  # plans that are placed and priced at the end of the search
-HOPELESS_RATIO = 1.02  # a plan that is estimated so much worse than the best is not placed
+# A plan that is estimated so much worse than the best is not placed; estimates may be as much off.
+HOPELESS_RATIO = 1.02
 KEPT_BACK = 0.1  # of the seconds left, at most, to place the last plans
 
 # (estimated objective, plan before its placement)
@@ -81,10 +82,22 @@ class SearchState:
             self._place(value, unplaced)
 
     def place_until_better(self, unplaced_candidates: UnplacedCandidates) -> None:
-        """Place and price plans until one is the best so far."""
+        """Place and price plans, the best first, until one is the best so far.
+
+        Where it turns out slower than others are estimated, those follow while there is time.
+        """
+        is_better = False
         for value, unplaced in unplaced_candidates:
-            if self._place(value, unplaced):
+            if is_better and not self._promises_more(value):
                 return
+            is_better |= self._place(value, unplaced)
+
+    def _promises_more(self, value: float) -> bool:
+        """Whether a plan of that estimate may well beat the best so far, and there is time."""
+        best = self.pool.best
+        assert best is not None
+        is_late = self.budget.left_s < self._place_s
+        return not is_late and value * HOPELESS_RATIO < self.pool.objective(best)
 
     def _place(self, value: float, unplaced: UnplacedCandidate) -> bool:
         begun_s = self.budget.now_s()

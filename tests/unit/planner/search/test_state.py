@@ -107,12 +107,37 @@ def test_when_it_is_late_one_plan_is_enough():
     assert len(one.pool.found) == 1  # an answer, however late
 
 
+def seconds_of(candidate: UnplacedCandidate) -> float:
+    """Its price."""
+    one, _ = begun()
+    place(one, candidate)
+    assert one.pool.best is not None
+    return one.pool.best.cost.iteration_s
+
+
 def test_the_first_plan_that_is_better_ends_the_placing_of_rollouts():
     one, _ = begun()
-    one.place_until_better(iter([(1.0, unplaced(2)), (2.0, unplaced(1, 1))]))
+    slow, fast = unplaced(2), unplaced(1, 1)
+    assert seconds_of(fast) < seconds_of(slow)
+    one.place_until_better(iter([(seconds_of(slow), slow), (2 * seconds_of(slow), unplaced(2, 1))]))
     assert len(one.pool.found) == 1
-    one.place_until_better(iter([(1.0, unplaced(1, 1)), (2.0, unplaced(2, 1))]))
+    one.place_until_better(iter([(seconds_of(fast), fast), (seconds_of(slow), slow)]))
     assert len(one.pool.found) == 2
+
+
+def test_rollouts_go_on_being_placed_where_the_best_is_slower_than_estimated():
+    slow, fast = unplaced(2), unplaced(1, 1)
+    rows = [(0.5 * seconds_of(fast), slow), (seconds_of(fast), fast), (9.0, unplaced(2, 1))]
+    one, _ = begun()
+    one.place_until_better(iter(rows))
+    assert [found.cost.iteration_s for found in one.pool.found] == [
+        seconds_of(slow),
+        seconds_of(fast),
+    ]
+    late, clock = begun(budget_s=1.0)
+    clock.s += 5.0
+    late.place_until_better(iter(rows))
+    assert len(late.pool.found) == 1
 
 
 def test_a_plan_that_is_estimated_far_worse_is_not_placed():
