@@ -86,8 +86,8 @@ def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
     found = answer(request, find_profile(WORKLOAD))
     assert "no policy" in [stage.method for stage in found.stages_of_search]
     assert found.notes == (
-        "no policy took part: the policy of llama3-8b was not trained for GPU type 'a6000', it "
-        "knows a100-40, h100; use the method search or columns, or train a policy",
+        "no policy took part, the other engines planned alone: the policy of llama3-8b was not "
+        "trained for GPU type 'a6000', it knows a100-40, h100",
     )
     with pytest.raises(PolicyMisfit):
         answer(replace(request, method="policy"), find_profile(WORKLOAD))
