@@ -1,6 +1,7 @@
 """The mixture of experts that Megatron's arguments describe, as keys of a Hugging Face family.
 
-With norms of q and k the blocks are Qwen3-MoE's, without them Mixtral's.  Megatron's weights of a
+With norms of q and k the blocks are Qwen3-MoE's, without them Mixtral's; those with latent
+attention are in `heddle.convert.latent_attention`.  Megatron's weights of a
 token's experts are a softmax over the chosen ones, which is one over all of them, renormalised.
 Its auxiliary loss is summed over blocks and divides a visit's share by k; ours is the mean over
 blocks, as `transformers` has it, and does not divide.  So the coefficient is multiplied by blocks
@@ -14,23 +15,45 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from heddle.convert.refusals import Rules, refuse_others
 from heddle.convert.words import Words
 from heddle_operator.apis.errors import InvalidArguments
 
-# Arguments with a value that must be this one, where they are given; None: refused as they stand.
-_REFUSED: dict[str, tuple[float | str | None, str]] = {
+_OF_NO_FAMILY: Rules = {
     "--moe-z-loss-coeff": (0, "Heddle has no z loss of the router"),
     "--moe-input-jitter-eps": (0, "Heddle's router sees its input without noise"),
     "--moe-expert-capacity-factor": (None, "Heddle drops no token"),
+    "--moe-router-force-load-balancing": (None, "Heddle's router chooses by its own scores"),
+    "--moe-apply-probs-on-input": (None, "weights multiply what experts give"),
+    "--moe-shared-expert-gate": (None, "shared experts have no gate here"),
+    "--mtp-num-layers": (0, "Heddle has no MTP layers, whose loss trains the other blocks too"),
+}
+_LATENT = "without --multi-latent-attention it means nothing"
+_OF_DEEPSEEK: Rules = {
     "--moe-shared-expert-intermediate-size": (None, "these families have no shared experts"),
     "--moe-router-score-function": ("softmax", "the scores of these families are a softmax"),
     "--moe-router-num-groups": (None, "these families choose among all experts"),
     "--moe-router-group-topk": (None, "these families choose among all experts"),
     "--moe-router-topk-scaling-factor": (1, "these families do not scale what experts give"),
     "--moe-router-enable-expert-bias": (None, "routers of these families have no bias"),
-    "--multi-latent-attention": (None, "these families have no latent attention"),
+    "--rotary-scaling-factor": (1, _LATENT),
+    **dict.fromkeys(("--q-lora-rank", "--kv-lora-rank"), (None, _LATENT)),
+    **dict.fromkeys(("--qk-head-dim", "--qk-pos-emb-head-dim"), (None, _LATENT)),
+    **dict.fromkeys(("--v-head-dim", "--mscale", "--mscale-all-dim"), (None, _LATENT)),
+    **dict.fromkeys(("--beta-fast", "--beta-slow"), (None, _LATENT)),
+    "--original-max-position-embeddings": (None, _LATENT),
+    "--rope-type": ("rope", _LATENT),
 }
 _TERM = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d+))?")
+
+
+def refuse_routing(words: Words) -> None:
+    """Refuse what no router of Heddle does, whatever the family.
+
+    Raises:
+        InvalidArguments: the first such argument.
+    """
+    refuse_others(words, _OF_NO_FAMILY)
 
 
 def with_experts(words: Words, config: dict[str, Any]) -> dict[str, Any]:
@@ -39,21 +62,16 @@ def with_experts(words: Words, config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidArguments: they are of none of the families.
     """
-    for name, (wanted, why) in _REFUSED.items():
-        given = " ".join(words.values.get(name, ())) or "given"
-        if words.has(name) and (wanted is None or not _is(given, wanted)):
-            what = f"{name} is {given}"
-            allowed = "leave it out" if wanted is None else f"give {wanted} or leave it out"
-            raise InvalidArguments(f"{what}; {why}, {allowed}", field=name, code="Unsupported")
+    refuse_others(words, _OF_DEEPSEEK)
     count = words.count("--num-experts")
     if count is None:
         return config
     layers, ffn = config["num_hidden_layers"], config["intermediate_size"]
-    dense = _dense_blocks(words, layers)
+    dense = dense_blocks(words, layers)
     per_token = words.count("--moe-router-topk", 2) or 0
     renormalises = not words.has("--moe-router-pre-softmax")
     width = words.count("--moe-ffn-hidden-size", ffn)
-    weight = _auxiliary(words) * (layers - dense) / max(1, per_token)
+    weight = auxiliary_weight(words) * (layers - dense) / max(1, per_token)
     config |= {
         "num_local_experts": count,
         "num_experts_per_tok": per_token,
@@ -88,14 +106,7 @@ def with_experts(words: Words, config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is(given: str, wanted: float | str) -> bool:
-    try:
-        return given == wanted or float(given) == wanted
-    except ValueError:
-        return False
-
-
-def _auxiliary(words: Words) -> float:
+def auxiliary_weight(words: Words) -> float:
     """Megatron's coefficient of the loss that each sample has of its own."""
     name = "--moe-router-load-balancing-type"
     kind, weight = words.text(name, "aux_loss"), words.number("--moe-aux-loss-coeff", 0.0) or 0.0
@@ -116,7 +127,7 @@ def _auxiliary(words: Words) -> float:
     return 0.0 if kind == "none" else weight
 
 
-def _dense_blocks(words: Words, layers: int) -> int:
+def dense_blocks(words: Words, layers: int) -> int:
     """How many first blocks have no experts."""
     name = "--moe-layer-freq"
     text = (words.text(name, "1") or "1").replace(" ", "")

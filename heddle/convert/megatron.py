@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heddle.convert.deepspeed import said_by_deepspeed
+from heddle.convert.latent_attention import router_bias_rate
 from heddle.convert.model import config_of
 from heddle.convert.table import ARGUMENTS
 from heddle.convert.words import Words
@@ -181,6 +182,9 @@ def _training(words: Words) -> dict[str, Any]:
         "weightDecay": words.number("--weight-decay", 0.01),
         "gradientClip": clip,
     }
+    rate = router_bias_rate(words)
+    if rate is not None:
+        training["routerBiasRate"] = rate
     if words.has("--eval-interval"):
         training["evaluateEvery"] = words.count("--eval-interval")
         samples = training["globalBatch"] * (words.count("--eval-iters") or 100)

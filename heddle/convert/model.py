@@ -1,7 +1,8 @@
 """The model that Megatron's arguments describe, as the config.json of a Hugging Face family.
 
 Two kinds of layers cover them: RMS norm, SwiGLU and rotary positions are LLaMA's (with biases of
-q, k and v Qwen2's, with norms of q and k Qwen3's, with experts see `heddle.convert.experts`);
+q, k and v Qwen2's, with norms of q and k Qwen3's, with experts see `heddle.convert.experts`, with
+latent attention `heddle.convert.latent_attention`);
 LayerNorm, GELU, biases and learned positions are GPT-2's.
 Invariant: what none of them is, is refused by name.
 Source: megatron/arguments.py for the values that are not said.
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from heddle.convert.experts import with_experts
+from heddle.convert.experts import refuse_routing, with_experts
+from heddle.convert.latent_attention import with_latent_attention
+from heddle.convert.refusals import Rules, refuse_others
 from heddle.convert.words import Words
 from heddle_operator.apis.errors import InvalidArguments
 
@@ -24,6 +27,10 @@ _OF_OTHERS = (
     "--num-experts",
     "--multi-latent-attention",
 )
+_ROTARY: Rules = {
+    "--rotary-percent": (1, "Heddle rotates whole heads"),
+    "--rotary-interleaved": (None, "it rotates other pairs than these families do"),
+}
 _TOKENIZER = "--vocab-size is not said and follows from a tokenizer; say --vocab-size N"
 
 
@@ -56,7 +63,10 @@ def config_of(words: Words) -> dict[str, Any]:
         "no biases": not has_bias,
     }
     if all(said.values()):
-        return with_experts(words, _llama(words))
+        refuse_others(words, _ROTARY)
+        refuse_routing(words)
+        complete = with_latent_attention if words.has("--multi-latent-attention") else with_experts
+        return complete(words, _llama(words))
     if not any(said.values()):
         return _gpt2(words)
     yes = ", ".join(name for name, is_so in said.items() if is_so)
