@@ -248,7 +248,7 @@ class MoeBlock(Block):
             routes = routes._replace(weights=weights)
         weight = self.current.sample_weight * experts.auxiliary
         if weight:
-            loss = auxiliary_loss(routes, len(h))
+            loss = auxiliary_loss(routes, len(h), has_bias=bias is not None)
             blocks = self.model.layers - experts.dense_blocks
             routes = routes._replace(weights=with_loss(routes.weights, loss, weight / blocks))
         activate = _ACTIVATIONS[arithmetic.activation]

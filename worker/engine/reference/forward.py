@@ -221,7 +221,9 @@ def _mixture(model: ModelShape, own: Weights, h: torch.Tensor) -> tuple[torch.Te
         wide = activate(h @ own["shared_gate"].T) * (h @ own["shared_up"].T)
         total = total + wide @ own["shared_down"].T
     shares = scores / scores.sum(-1, keepdim=True)
-    unequal = mixture.count * (is_own.float().mean(1) * shares.mean(1)).sum(-1)
+    # DeepSeek-V3's loss counts the best scores, whatever bias and groups let a token visit
+    is_counted = _is_among(shares, mixture.per_token) if "router_bias" in own else is_own
+    unequal = mixture.count * (is_counted.float().mean(1) * shares.mean(1)).sum(-1)
     return total, Busy(unequal, is_own.sum((0, 1)))
 
 

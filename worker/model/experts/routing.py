@@ -107,16 +107,19 @@ class _WithVisits(torch.autograd.Function):
         return grad, None, visits
 
 
-def auxiliary_loss(routes: Routes, samples: int) -> torch.Tensor:
+def auxiliary_loss(routes: Routes, samples: int, *, has_bias: bool = False) -> torch.Tensor:
     """The sum over the samples of E x sum of f_e P_e over the experts.
 
     f_e is how many of a sample's k S visits go to an expert, over S, and has no gradient; P_e is
-    the mean score of the expert.
+    the mean score of the expert.  Where experts have a bias, the k best scores of a token count
+    instead of its visits (DeepSeek-V3, equation 18): the bias and the groups change no f_e.
     """
     tokens, experts = routes.scores.shape
     length = tokens // samples
     visits = torch.zeros(samples, experts, device=routes.scores.device)
-    chosen = routes.chosen.view(samples, -1)
+    per_token = routes.chosen.shape[1]
+    counted = _best(routes.scores.detach(), per_token) if has_bias else routes.chosen
+    chosen = counted.view(samples, -1)
     visits.scatter_add_(1, chosen, torch.ones_like(chosen, dtype=visits.dtype))
     means = routes.scores.view(samples, length, experts).mean(1)
     loss: torch.Tensor = experts * (visits / length * means).sum()

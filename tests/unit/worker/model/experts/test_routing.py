@@ -70,6 +70,15 @@ def test_a_bias_counts_for_the_choice_and_not_for_the_weights():
     assert torch.allclose(found.scores.sum(-1), torch.ones(12))
 
 
+def test_with_a_bias_the_auxiliary_loss_counts_the_best_scores_and_not_the_visits():
+    bias = torch.tensor([0.0, 0.0, 5.0, 0.0, 0.0, 9.0])
+    pushed, free = route(logits(), SIGMOID, 2, bias), route(logits(), SIGMOID, 2, torch.zeros(6))
+    assert not torch.equal(pushed.chosen, free.chosen)
+    wanted = auxiliary_loss(free, 3)
+    assert auxiliary_loss(pushed, 3, has_bias=True).item() == wanted.item()
+    assert auxiliary_loss(pushed, 3).item() != wanted.item()
+
+
 def test_scores_of_zero_have_weights_of_zero():
     found = route(torch.full((2, 6), -500.0), SIGMOID, 2, torch.zeros(6))
     assert found.weights.tolist() == [[0.0, 0.0]] * 2
