@@ -13,6 +13,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
+class Stack(NamedTuple):
+    """Where the matrix of an expert is in a tensor that holds those of all experts.
+
+    Source: the modules of `transformers` 5, whose names files have that were saved as they are
+    (`save_original_format=False`).
+
+    Attributes:
+        name: of that tensor [experts, parts x rows, columns], within its block.
+        part: which run of an expert's rows it is.
+        parts: how many equal runs an expert's rows have.
+    """
+
+    name: str
+    part: int
+    parts: int
+
+
 class Row(NamedTuple):
     """One tensor of a Hugging Face file.
 
@@ -22,6 +39,8 @@ class Row(NamedTuple):
         is_transposed: it is kept as [in, out] (GPT-2's Conv1D), ours are [out, in].
         is_of_expert: theirs is of expert `{}`, ours is the stack of all experts.
         is_fp32: it is written in fp32, whatever the precision of the others.
+        also: another name that files may have for it; "" if there is none.
+        stack: where files may hold the experts in one tensor.
     """
 
     theirs: str
@@ -29,6 +48,8 @@ class Row(NamedTuple):
     is_transposed: bool = False
     is_of_expert: bool = False
     is_fp32: bool = False
+    also: str = ""
+    stack: Stack | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,18 +154,26 @@ _OPT = Family(
 
 def _experts(router: str, experts: str, gate: str, up: str, down: str) -> tuple[Row, ...]:
     """The mixture of a block: its router, then the experts one after the other."""
+
+    def of_expert(theirs: str, ours: str, stack: Stack) -> Row:
+        name = f"{experts}.{{}}.{theirs}.weight"
+        return Row(name, (ours,), is_of_expert=True, stack=stack)
+
+    stacks = [Stack("mlp.experts.gate_up_proj", part, 2) for part in range(2)]
+    also = "" if router == _ROUTER else f"{_ROUTER}.weight"
     return (
-        Row(f"{router}.weight", ("router",)),
-        Row(f"{experts}.{{}}.{gate}.weight", ("experts_gate",), is_of_expert=True),
-        Row(f"{experts}.{{}}.{up}.weight", ("experts_up",), is_of_expert=True),
-        Row(f"{experts}.{{}}.{down}.weight", ("experts_down",), is_of_expert=True),
+        Row(f"{router}.weight", ("router",), also=also),
+        of_expert(gate, "experts_gate", stacks[0]),
+        of_expert(up, "experts_up", stacks[1]),
+        of_expert(down, "experts_down", Stack("mlp.experts.down_proj", 0, 1)),
     )
 
 
+_ROUTER = "mlp.gate"
 _MIXTRAL_EXPERTS = _experts(
     "block_sparse_moe.gate", "block_sparse_moe.experts", gate="w1", up="w3", down="w2"
 )
-_QWEN_EXPERTS = _experts("mlp.gate", "mlp.experts", "gate_proj", "up_proj", "down_proj")
+_QWEN_EXPERTS = _experts(_ROUTER, "mlp.experts", "gate_proj", "up_proj", "down_proj")
 
 
 _HEADS = (

@@ -43,6 +43,22 @@ class Misfit(NamedTuple):
     wrong: tuple[str, ...]
 
 
+class _Place(NamedTuple):
+    """Where a tensor is.
+
+    Attributes:
+        file: in the folder.
+        key: its name there, or that of the tensor of all experts that holds it.
+        expert: which of that tensor it is; None: the tensor is its own.
+        first: its first row of that expert.
+    """
+
+    file: str
+    key: str
+    expert: int | None = None
+    first: int = 0
+
+
 class WeightsFolder:
     """The weights of a model in a folder; see `Source`.
 
@@ -65,7 +81,7 @@ class WeightsFolder:
         self._folder, self.model = folder, model
         self._files = OpenFiles(folder)
         self.stored = stored_tensors(model, family)
-        self._keys: dict[str, tuple[str, str]] = {}
+        self._keys: dict[str, _Place] = {}
         held = self._held()
         self.left_out = tuple(name for name in held if _is_behind(name, model, family))
         read = {name: file for name, file in held.items() if name not in self.left_out}
@@ -97,11 +113,12 @@ class WeightsFolder:
     def not_finite(self) -> str | None:
         """One sentence if a weight is not a finite number; None if each is. Reads all of them."""
         for tensor in self.stored:
-            part, rows = self._part(tensor), tensor.shape[0]
+            rows, at = tensor.shape[0], self._keys[tensor.name]
             step = max(1, rows * BLOCK_NUMBERS // max(1, tensor.numel))
             for start in range(0, rows, step):
-                if not part[start : start + step].isfinite().all():
-                    file, key = self._keys[tensor.name]
+                box = narrowed(whole(tensor.shape), 0, start, min(rows, start + step))
+                if not self._box(at, box).isfinite().all():
+                    file, key = at.file, at.key
                     return (
                         f"{key!r} in {self._folder / file} holds a number that is not finite; a "
                         "job that starts from it diverges at its first step, so give other weights"
@@ -111,7 +128,7 @@ class WeightsFolder:
     @property
     def files(self) -> tuple[str, ...]:
         """The files that hold the model."""
-        return tuple(sorted({file for file, _ in self._keys.values()}))
+        return tuple(sorted({place.file for place in self._keys.values()}))
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -126,16 +143,20 @@ class WeightsFolder:
             return torch.stack([self._expert(tensor, expert, box[1:]) for expert in experts])
         stored, first = self._places[tensor.name]
         theirs = narrowed(box, 0, box[0].start + first, box[0].stop + first)
-        file, key = self._keys[stored.name]
-        if stored.is_transposed:
-            return self._files.part(file, key, theirs[::-1]).T
-        return self._files.part(file, key, theirs)
+        at = self._keys[stored.name]
+        return self._box(at, theirs[::-1]).T if stored.is_transposed else self._box(at, theirs)
 
     def _expert(self, tensor: Tensor, expert: int, box: Box) -> torch.Tensor:
         """A box of one expert of a stack."""
-        stored = self._experts[tensor.name, expert]
-        file, key = self._keys[stored.name]
-        return self._files.part(file, key, box)
+        return self._box(self._keys[self._experts[tensor.name, expert].name], box)
+
+    def _box(self, at: _Place, box: Box) -> torch.Tensor:
+        """A box of a tensor, as its file holds it."""
+        if at.expert is None:
+            return self._files.part(at.file, at.key, box)
+        rows = slice(box[0].start + at.first, box[0].stop + at.first)
+        stacked = (slice(at.expert, at.expert + 1), rows, *box[1:])
+        return self._files.part(at.file, at.key, stacked)[0]
 
     def first_rows(
         self, tensor: Tensor, start: int, stop: int, experts: range | None = None
@@ -157,12 +178,12 @@ class WeightsFolder:
 
     def _match(self, held: Mapping[str, str], family: Family) -> tuple[str, ...]:
         """Find what the model has among what the files hold; answers the names left over."""
-        wanted = {tensor.name for tensor in self.stored}
+        wanted = _spellings(self.stored)
         left_over = []
         for key, file in held.items():
-            name = key if key in wanted else family.prefix + key
-            if name in wanted and name not in self._keys:
-                self._keys[name] = (file, key)
+            spelt = wanted.get(key) or wanted.get(family.prefix + key, ())
+            if spelt and not any(name in self._keys for name, _ in spelt):
+                self._keys |= {name: _Place(file, key, *where) for name, where in spelt}
             elif not self._is_ignored(key, family):
                 left_over.append(key)
         return tuple(left_over)
@@ -188,7 +209,7 @@ class WeightsFolder:
         Raises:
             InvalidWeights: the file lacks it, whatever the index says.
         """
-        file, key = self._keys[tensor.name]
+        file, key, *_ = self._keys[tensor.name]
         opened = self._files.file(file)
         if key not in opened.keys():  # noqa: SIM118, it is no mapping
             raise InvalidWeights(
@@ -199,13 +220,14 @@ class WeightsFolder:
         return opened.get_slice(key)
 
     def _fault(self, tensor: StoredTensor) -> str | None:
-        file, key = self._keys[tensor.name]
+        file, key, expert, _ = self._keys[tensor.name]
         part = self._part(tensor)
         shape, dtype = tuple(part.get_shape()), part.get_dtype()
-        if shape != tensor.shape:
+        wanted = tensor.shape if expert is None else tensor.stacked_shape
+        if shape != wanted:
             return (
                 f"{key!r} in {self._folder / file} has shape {list(shape)}, the model "
-                f"{self.model.name!r} wants {list(tensor.shape)}; give the config.json that "
+                f"{self.model.name!r} wants {list(wanted)}; give the config.json that "
                 "belongs to the weights"
             )
         if dtype not in DTYPES:
@@ -225,6 +247,24 @@ def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFold
     found = WeightsFolder(folder, model, family)
     if found.fault is not None:
         raise InvalidWeights(found.fault, code="Damaged")
+    return found
+
+
+_Where = tuple[()] | tuple[int, int]  # expert and first row within a tensor of all experts
+
+
+def _spellings(
+    stored: tuple[StoredTensor, ...],
+) -> Mapping[str, Sequence[tuple[str, _Where]]]:
+    """{a name that files may have: the tensors in it, and where}."""
+    found: dict[str, list[tuple[str, _Where]]] = {}
+    for tensor in stored:
+        for name in (tensor.name, tensor.also):
+            if name:
+                found.setdefault(name, []).append((tensor.name, ()))
+        if tensor.stack is not None and tensor.expert is not None:
+            where = (tensor.expert, tensor.stack.part * tensor.shape[0])
+            found.setdefault(tensor.stack.name, []).append((tensor.name, where))
     return found
 
 

@@ -15,7 +15,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, model_tensors
 from planner.wording import did_you_mean
 from worker.errors import InvalidWeights
-from worker.weights.hugging_face.families import FAMILIES, Family, Row
+from worker.weights.hugging_face.families import FAMILIES, Family, Row, Stack
 
 _FP32_BYTES = 4  # of an element
 
@@ -31,6 +31,8 @@ class StoredTensor:
         is_transposed: see `Row`.
         expert: which of the stack `ours` it is; None: it is no expert.
         is_fp32: see `Row`.
+        also: see `Row`.
+        stack: see `Row`; its name is the full one.
     """
 
     name: str
@@ -39,6 +41,15 @@ class StoredTensor:
     is_transposed: bool
     expert: int | None = None
     is_fp32: bool = False
+    also: str = ""
+    stack: Stack | None = None
+
+    @property
+    def stacked_shape(self) -> tuple[int, ...]:
+        """Of the tensor that holds all experts; only of a tensor with a `stack`."""
+        assert self.stack is not None
+        rows, columns = self.shape
+        return (self.ours[0].experts, self.stack.parts * rows, columns)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,7 +122,10 @@ def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Ite
             name.replace("embedding.", "0.").replace("head.", head) if "." in name else layer + name
             for name in row.ours
         )
-        return row._replace(theirs=before + row.theirs, ours=tuple(names))
+        also = row.also and before + row.also
+        stack = row.stack and row.stack._replace(name=before + row.stack.name)
+        theirs = before + row.theirs
+        return row._replace(theirs=theirs, ours=tuple(names), also=also, stack=stack)
 
     groups = [("", "", family.first)]
     groups += [
@@ -137,4 +151,6 @@ def _stored(row: Row, known: Mapping[str, Tensor], expert: int | None = None) ->
         is_transposed=row.is_transposed,
         expert=expert,
         is_fp32=row.is_fp32,
+        also=row.also,
+        stack=row.stack,
     )

@@ -187,6 +187,50 @@ def test_an_expert_that_is_missing_is_one_sentence(tmp_path):
     assert "it lacks 1 tensor (model.layers.3.mlp.experts.5.down_proj.weight)" in said
 
 
+def fused(held):
+    """The same with the experts of a block in one tensor for all."""
+    found = {name: tensor for name, tensor in held.items() if ".experts." not in name}
+    for block in (2, 3):
+        before = f"model.layers.{block}.mlp.experts."
+        gates, ups, downs = (
+            torch.stack([held[f"{before}{e}.{name}.weight"] for e in range(V3.experts.count)])
+            for name in ("gate_proj", "up_proj", "down_proj")
+        )
+        found |= {f"{before}gate_up_proj": torch.cat([gates, ups], 1), f"{before}down_proj": downs}
+    return found
+
+
+GATE_UP = "model.layers.2.mlp.experts.gate_up_proj"
+
+
+def test_experts_in_one_tensor_are_those_of_the_files_with_one_for_each(tmp_path):
+    held = weights(V3, DEEPSEEK)
+    one, other = save(tmp_path / "one", held), save(tmp_path / "other", fused(held))
+    plain, stacked = opened(one, V3, DEEPSEEK), opened(other, V3, DEEPSEEK)
+    assert stacked.not_finite() is None
+    for tensor in model_tensors(V3):
+        half = tensor.rows // 2
+        wanted = plain.first_rows(tensor, half, tensor.rows, range(1, 3))
+        assert torch.equal(stacked.first_rows(tensor, half, tensor.rows, range(1, 3)), wanted)
+
+
+def test_a_number_in_a_tensor_of_all_experts_that_is_not_finite_is_named(tmp_path):
+    held = fused(weights(V3, DEEPSEEK))
+    held[GATE_UP][-1, -1, -1] = float("nan")
+    assert GATE_UP in str(opened(save(tmp_path, held), V3, DEEPSEEK).not_finite())
+
+
+def test_a_tensor_of_all_experts_is_whole_and_the_only_one(tmp_path):
+    held = fused(weights(V3, DEEPSEEK))
+    few = {**held, GATE_UP: held[GATE_UP][:-1].contiguous()}
+    assert f"'{GATE_UP}' in " in refusal(save(tmp_path / "few", few), V3, DEEPSEEK)
+    lacking = {name: tensor for name, tensor in held.items() if name != GATE_UP}
+    said = refusal(save(tmp_path / "lacking", lacking), V3, DEEPSEEK)
+    assert "it lacks 16 tensors (model.layers.2.mlp.experts.0.gate_proj.weight, " in said
+    twice = {**held, "model.layers.2.mlp.experts.0.up_proj.weight": torch.zeros(24, 32)}
+    assert "that the model does not have" in refusal(save(tmp_path / "twice", twice), V3, DEEPSEEK)
+
+
 @pytest.mark.parametrize("block", [3, 4])
 def test_weights_in_fp8_are_refused_with_their_conversion(tmp_path, block):
     name = f"model.layers.{block}.self_attn.o_proj.weight"

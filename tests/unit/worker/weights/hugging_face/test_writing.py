@@ -65,6 +65,16 @@ def test_every_file_has_the_very_bytes_that_save_pretrained_writes(tmp_path, kin
         assert (tmp_path / "output" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3"])
+def test_experts_in_one_tensor_are_read_by_any_holder_and_written_one_by_one(tmp_path, kind):
+    model = hugging_face.save(kind, tmp_path / "source")
+    shard = hugging_face.SHARD
+    model.save_pretrained(tmp_path / "fused", save_original_format=False, max_shard_size=shard)
+    through_ranks(kind, tmp_path / "fused", tmp_path / "output", ["1x2", "2x2"])
+    name = "model.safetensors"
+    assert (tmp_path / "output" / name).read_bytes() == (tmp_path / "source" / name).read_bytes()
+
+
 @pytest.mark.parametrize("options", [{"max_shard_size": hugging_face.SHARD}, {}])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sharded_and_half_precision_sources_are_read(tmp_path, options, dtype):
