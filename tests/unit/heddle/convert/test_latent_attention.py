@@ -99,10 +99,16 @@ def test_a_sigmoid_without_biases_keeps_them_zero():
 def test_what_is_not_said_is_megatrons():
     text = lacking(
         OF_V3,
-        *("--q-lora-rank 1536", "--kv-lora-rank 512", "--rotary-scaling-factor 40"),
-        *("--moe-router-num-groups 8", "--moe-router-group-topk 4"),
-        *("--moe-router-topk-scaling-factor 2.5", "--moe-shared-expert-intermediate-size 2048"),
-        *("--moe-router-topk 8", "--moe-router-bias-update-rate 1e-3", "--v-head-dim 128"),
+        "--q-lora-rank 1536",
+        "--kv-lora-rank 512",
+        "--v-head-dim 128",
+        "--rotary-scaling-factor 40",
+        "--moe-router-topk 8",
+        "--moe-router-num-groups 8",
+        "--moe-router-group-topk 4",
+        "--moe-router-topk-scaling-factor 2.5",
+        "--moe-router-bias-update-rate 1e-3",
+        "--moe-shared-expert-intermediate-size 2048",
     )
     found = shape(text)
     assert (found.latent.query_rank, found.latent.kv_rank, found.latent.value) == (0, 32, 128)
