@@ -54,7 +54,7 @@ NARROW = 80  # columns below which the live view does not fit
     default=DEMO_MODELS[0],
     type=click.Choice(DEMO_MODELS),
     show_default=True,
-    help="Model that is trained; tiny-mixtral is a mixture of experts.",
+    help="Model that is trained; tiny-mixtral and tiny-deepseek are mixtures of experts.",
 )
 @click.option("--steps", type=click.IntRange(1), help="Number of steps to train.")
 @click.option(

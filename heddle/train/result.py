@@ -71,7 +71,7 @@ def build_result(
             {"epoch": epoch, "ranks": [ranks[rank] for rank in sorted(ranks)]}
             for epoch, ranks in sorted(recorder.processes.items())
         ],
-        "is_mixture": job.workload.model.experts is not None,
+        "model": job.workload.model.name,
         "losses": list(losses),
         "held_out": [
             {"step": step, "loss": recorder.evaluations[step].loss}

@@ -160,7 +160,7 @@ class Workload:
         return Workload(**{**data, "model": model})
 
 
-DEMO_MODELS = ("tiny-llama", "tiny-mixtral")
+DEMO_MODELS = ("tiny-llama", "tiny-mixtral", "tiny-deepseek")
 
 
 def usual_workload(model: ModelShape) -> Workload:

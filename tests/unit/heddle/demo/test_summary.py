@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from heddle.demo.summary import summary
+import pytest
+
+from heddle.demo.summary import OF_MIXTURES, summary
+from planner.model.catalogue import find_model
+from planner.model.workload import DEMO_MODELS
 
 CHANGE = {"stall_s": 0.1, "restart_s": 7.0, "parts": {}}
 RESULT = {
@@ -17,7 +21,7 @@ RESULT = {
     ],
     "losses": [5.5, 3.2],
     "max_loss_difference": 2e-6,
-    "is_mixture": False,
+    "model": "tiny-llama",
     "checkpoint_reads": 0,
 }  # fmt: skip
 
@@ -39,7 +43,17 @@ def test_a_run_that_was_not_compared_does_not_claim_it():
     assert summary({**RESULT, "max_loss_difference": None})[2] == "The losses were not compared."
 
 
-def test_a_mixture_may_leave_the_curve_as_plain_torch_leaves_itself():
-    found = {**RESULT, "is_mixture": True, "max_loss_difference": 2e-3}
-    assert "within the allowed 1e-02" in summary(found)[2]
-    assert "MORE than the allowed 1e-02" in summary({**found, "max_loss_difference": 2e-2})[2]
+@pytest.mark.parametrize(
+    ("model", "allowed", "said"),
+    [("tiny-mixtral", 1e-2, "1e-02"), ("tiny-deepseek", 1e-1, "1e-01")],
+)
+def test_a_mixture_may_leave_the_curve_as_plain_torch_leaves_itself(model, allowed, said):
+    found = {**RESULT, "model": model, "max_loss_difference": allowed / 2}
+    assert f"within the allowed {said}" in summary(found)[2]
+    found["max_loss_difference"] = 2 * allowed
+    assert f"MORE than the allowed {said}" in summary(found)[2]
+
+
+def test_every_mixture_of_the_demo_has_an_allowance():
+    mixtures = {name for name in DEMO_MODELS if find_model(name).experts}
+    assert set(OF_MIXTURES) == mixtures

@@ -44,7 +44,7 @@ def test_the_promised_names_are_all_there():
         "losses",
         "reference_losses",
         "max_loss_difference",
-        "is_mixture",
+        "model",
         "checkpoint_reads",
         "orphan_processes",
         "engine",
