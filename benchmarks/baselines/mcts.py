@@ -13,23 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 
+from benchmarks.baselines.estimated_plans import offer_placed
 from benchmarks.baselines.interface import Answer, Budget, Meter, Question
-from benchmarks.baselines.layout import Layout
 from benchmarks.baselines.quantities import require_profiled
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.estimator.jit import jit
 from planner.estimator.objective import SearchLimits, objective, refill
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Tables
-from planner.estimator.top_k import TopK, load_top, new_top_k, remember
+from planner.estimator.top_k import TopK, new_top_k, remember
 from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas, new_plan
 from planner.estimator.workspace import Workspace, new_workspace
-from planner.plans.plan import Plan
 from planner.request import PlanRequest
-from planner.search.candidate import Evaluator
-from planner.search.unplaced_candidates import unplaced_candidate_of
 
 EXPLORATION = math.sqrt(2)  # weight of what was seldom tried, for rewards of 0 to 1
 STOP = 0  # in place of a depth
@@ -53,20 +49,8 @@ def plan(question: Question, budget: Budget) -> Answer:
     search = _Search(question, pricing, meter)
     while meter.goes_on():
         search.play()
-    evaluator = Evaluator(
-        workload=question.workload, composition=question.composition, profile=question.profile
-    )
-    for own_s, row in sorted((float(search.top_k.value[r]), r) for r in range(search.found)):
-        load_top(search.top_k, row, search.now)
-        unplaced = unplaced_candidate_of(pricing, search.now, search.work)
-        best = evaluator.place_and_price(unplaced)
-        if best is not None:
-            meter.offer(own_s, partial(_laid_out, best.plan))
+    offer_placed(question, pricing, search.top_k, meter)
     return meter.answer()
-
-
-def _laid_out(plan: Plan) -> Layout:
-    return Layout.of_plan(plan)
 
 
 @jit
@@ -109,11 +93,6 @@ class _Search:
         self.degrees = [int(tp) for tp in self.tables.option_tp]
         self.classes = [int(one) for one in self.tables.option_type]
         self.room = [int(gpus) for gpus in self.tables.room]
-
-    @property
-    def found(self) -> int:
-        """Different plans that are kept."""
-        return int(self.top_k.number[0])
 
     def play(self) -> None:
         """One descent, one play to its end, and its reward on the way back."""

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.paper.cells import FIGURES, cells_of
-from benchmarks.paper.measured import efficiency, sweep, table1
+from benchmarks.paper.measured import efficiency, learning, sweep, table1
 from benchmarks.paper.pages import FOLDER_OF_PAGES, draw
 from benchmarks.paper.run import plan_cells
 from benchmarks.paper.store import FOLDER, read_measured, write_measured
@@ -18,7 +18,12 @@ from planner.errors import HeddleError, InvalidRequest
 from planner.wording import did_you_mean
 
 BUDGET_S = 20.0
-MEASURES = {"table1": table1.measure, "sweep": sweep.measure, "efficiency": efficiency.measure}
+MEASURES = {
+    "table1": table1.measure,
+    "sweep": sweep.measure,
+    "efficiency": efficiency.measure,
+    "flat-rl": learning.measure,
+}
 
 
 def read_options(given: list[str] | None) -> argparse.Namespace:

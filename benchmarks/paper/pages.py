@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.pages import PAGES, header
 from benchmarks.paper import by_formula
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import Verdict, claims_page
 from benchmarks.paper.further_claims import FURTHER_CLAIMS
-from benchmarks.paper.measured import efficiency, sweep, table1
+from benchmarks.paper.measured import efficiency, learning, sweep, table1
 from benchmarks.paper.picture import draw_bars, draw_quality
 from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of
@@ -24,6 +25,7 @@ BESIDE = {
     "sweep": "Random structures, and where each planner lands",
     "efficiency": "Search efficiency",
 }
+LEARNING = "flat-rl"  # what stands on the page of search efficiency too
 TITLES = {
     "uniform": "Uniform nodes: two and three GPU types",
     "non-uniform": "Nodes of one and four GPUs: LS1 to LS5",
@@ -85,8 +87,7 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
             sweep.draw(picture, found, cells, plans)
             body = sweep.text(found, cells, plans)
         else:
-            efficiency.draw(picture, found)
-            body = efficiency.text(found)
+            body = _efficiency(picture, found, read_measured(LEARNING, plans))
         page = folder / f"{name}.md"
         when = f"Measured on {stored['date']} by commit {stored['commit']}.\n\n"
         page.write_text(_top(title) + when + body, encoding="utf-8")
@@ -94,9 +95,21 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
     return written
 
 
+def _efficiency(picture: Path, found: dict[str, Any], learned: dict[str, Any] | None) -> str:
+    """The page of search efficiency, with the policies that learn where they are stored."""
+    more = learned["found"]["curves"] if learned else {}
+    efficiency.draw(picture, found | more)
+    body = efficiency.text(found | more)
+    if learned:
+        body += f"\n{learning.text(learned['found'])}"
+        body += f"They were measured on {learned['date']} by commit {learned['commit']}.\n"
+    return body
+
+
 def _further(plans: Path) -> list[tuple[str, str, Verdict]]:
     """Claims that stand on no cell, judged by what is stored beside the cells."""
-    stored = {name: data["found"] for name in BESIDE if (data := read_measured(name, plans))}
+    names = (*BESIDE, LEARNING)
+    stored = {name: data["found"] for name in names if (data := read_measured(name, plans))}
     return [(one.section, one.says, one.judge(stored)) for one in FURTHER_CLAIMS]
 
 

@@ -59,6 +59,35 @@ def fill_last(t: Tables, plan: UnplacedPlan, work: Workspace) -> float:
     return most_s
 
 
+@inlined
+def keep_or_end(
+    t: Tables,
+    limits: SearchLimits,
+    d: PartialPlans,
+    r: int,
+    plan: UnplacedPlan,
+    seconds: float,
+    t_max: int,
+    top_k: TopK,
+) -> None:
+    """Close the last template of a row at its price; one that does not fit ends the row."""
+    k = plan.number[0] - 1
+    if seconds == math.inf:
+        plan.number[0] = k
+        d.ended[r] = 1
+        return
+    d.seconds[r] = seconds
+    d.used[r] = 0
+    for s in range(plan.depth[k]):
+        option = plan.options[k, s]
+        d.taken[r, option] += plan.replicas[k] * t.option_tp[option]
+    value = judged(t, limits, plan, seconds)
+    if value < math.inf:
+        remember(top_k, plan, value)
+    if k + 1 >= t_max:
+        d.ended[r] = 1
+
+
 @jit
 def close_templates(
     t: Tables,
@@ -75,23 +104,7 @@ def close_templates(
     to `top_k`.
     """
     for i in range(len(rows)):
-        r = rows[i]
-        plan = plan_at(d.plans, r)
-        k = plan.number[0]
-        plan.number[0] = k + 1
-        seconds = fill_last(t, plan, work)
-        if seconds == math.inf:
-            plan.number[0] = k
-            d.ended[r] = 1
-            continue
-        d.seconds[r] = seconds
-        d.used[r] = 0
-        for s in range(plan.depth[k]):
-            option = plan.options[k, s]
-            d.taken[r, option] += plan.replicas[k] * t.option_tp[option]
-        value = judged(t, limits, plan, seconds)
-        if value < math.inf:
-            remember(top_k, plan, value)
-        if k + 1 >= t_max:
-            d.ended[r] = 1
+        plan = plan_at(d.plans, rows[i])
+        plan.number[0] += 1
+        keep_or_end(t, limits, d, rows[i], plan, fill_last(t, plan, work), t_max, top_k)
     return len(rows)

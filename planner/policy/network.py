@@ -53,12 +53,18 @@ def shapes(schema: FeatureSchema) -> dict[str, tuple[int, ...]]:
         "stage.bias": (STAGE,),
     }
     for head in HEADS:
-        size = BACKBONE if head == "depth" else STAGE
-        found[f"{head}.weight"] = (size, HEAD)
-        found[f"{head}.candidate"] = (width[head], HEAD)
-        found[f"{head}.bias"] = (HEAD,)
-        found[f"{head}.score"] = (HEAD,)
+        found |= shapes_of_head(head, BACKBONE if head == "depth" else STAGE, width[head])
     return found
+
+
+def shapes_of_head(head: str, layer: int, features: int) -> dict[str, tuple[int, ...]]:
+    """The same of one head, on a layer of that size, with so many features of a candidate."""
+    return {
+        f"{head}.weight": (layer, HEAD),
+        f"{head}.candidate": (features, HEAD),
+        f"{head}.bias": (HEAD,),
+        f"{head}.score": (HEAD,),
+    }
 
 
 @dataclass(frozen=True, slots=True)

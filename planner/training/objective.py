@@ -75,7 +75,7 @@ def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -
     inputs = ((trunk, of_templates), (hidden, of_stages), (hidden, of_stages))
     for head, made, (inner, own) in zip(HEADS, records.decisions, inputs, strict=True):
         logits = network.score(head, inner, torch.from_numpy(made.candidates), own)
-        log, entropy = _chosen(logits, made.mask, made.choice)
+        log, entropy = log_and_entropy(logits, made.mask, made.choice)
         logs.append(log)
         entropies.append(entropy)
     in_template = entropies[0].index_add(0, opened, entropies[1] + entropies[2])
@@ -102,7 +102,7 @@ def imitated(judged: Judged, records: Records, weight: Floats) -> Tensor:
     return total / max(1, sum(len(made.row) for made in records.decisions))
 
 
-def _chosen(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
+def log_and_entropy(logits: Tensor, mask: Bools, choice: Ints) -> tuple[Tensor, Tensor]:
     """Log-probability of the choices, and entropy, both [N]."""
     kept = logits.masked_fill(~torch.from_numpy(mask), -1e9)
     logs = torch.log_softmax(kept, dim=1)

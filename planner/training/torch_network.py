@@ -7,6 +7,7 @@ Source: Heddle, section 5.4.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -30,10 +31,15 @@ class TorchNetwork(Network):
 
 
 def initial_weights(schema: FeatureSchema, seed: int) -> Tensor:
+    """Weights of a network of that schema before training, as one vector."""
+    return weights_of_shapes(shapes(schema), seed)
+
+
+def weights_of_shapes(wanted: Mapping[str, tuple[int, ...]], seed: int) -> Tensor:
     """Weights before training: He's scale for layers, nothing for biases and for what FiLM adds."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for name, shape in shapes(schema).items():
+    for name, shape in wanted.items():
         if name.endswith(".bias") or name == "film2.weight":
             value = torch.zeros(shape)
         else:
@@ -47,7 +53,11 @@ def initial_weights(schema: FeatureSchema, seed: int) -> Tensor:
 
 def named(weights: Tensor, schema: FeatureSchema) -> dict[str, Tensor]:
     """The parts of a vector of weights by the names of `shapes`; they share its memory."""
-    wanted = shapes(schema)
+    return by_name(weights, shapes(schema))
+
+
+def by_name(weights: Tensor, wanted: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The parts of a vector of weights of these shapes; they share its memory."""
     parts = torch.split(weights, [math.prod(shape) for shape in wanted.values()])
     return {
         name: part.view(shape) for (name, shape), part in zip(wanted.items(), parts, strict=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.paper.further_claims import FURTHER_CLAIMS, beside_mcts, beside_random
+from benchmarks.paper.further_claims import FURTHER_CLAIMS, beside_flat, beside_mcts, beside_random
+from benchmarks.paper.measured.learning import FLAT, LEARNING
 
 
 def stored(policy, random, mcts):
@@ -19,6 +20,21 @@ def test_random_and_tree_search_are_told_from_stored_curves():
     assert beside_random(stored(200, 201, 100)).holds is False
     assert beside_mcts(stored(200, 150, 100)).holds is True
     assert beside_mcts(stored(200, 150, 170)).holds is False
+
+
+def learned(ours, flat):
+    """Rates at 64 plans, half of the last budget and the last."""
+    at = (64.0, 16384.0, 32000.0)
+    rows = ((LEARNING, ours), (FLAT, flat))
+    curves = {kind: [[list(p) for p in zip(at, rates, strict=True)]] for kind, rates in rows}
+    return {"flat-rl": {"curves": curves}}
+
+
+def test_flat_rl_is_judged_beside_a_policy_that_learns_too():
+    assert beside_flat(learned((100, 100, 110), (80, 90, 100))).holds is True
+    assert beside_flat(learned((100, 100, 110), (70, 90, 100))).holds is False, "30 % below"
+    assert beside_flat(learned((100, 100, 110), (80, 96, 100))).holds is False, "4 % below"
+    assert beside_flat(learned((100, 100, 110), (80, 90, 99))).holds is False, "not yet there"
 
 
 def test_nothing_is_told_without_measurements():
