@@ -60,16 +60,13 @@ def beside_flat(measured: Measured) -> Verdict:
     curves = measured.get("flat-rl", {}).get("curves", {})
     if not curves:
         return UNKNOWN
-    half, last = learning.BUDGETS[-2:]
+    budgets = [one for one in learning.reached_by_all(curves) if one >= FEW_DOZEN]
+    half, last = budgets[-2:]
 
     def rate(kind: str, budget: int) -> float:
         return efficiency.median_reached(curves[kind], budget)
 
-    behind = [
-        1 - rate(learning.FLAT, budget) / rate(learning.LEARNING, budget)
-        for budget in learning.BUDGETS
-        if budget >= FEW_DOZEN
-    ]
+    behind = [1 - rate(learning.FLAT, one) / rate(learning.LEARNING, one) for one in budgets]
     caught_up = rate(learning.FLAT, last) / rate(learning.LEARNING, half)
     said = (
         f"{min(behind):.0%} to {max(behind):.0%} below a policy that learns here too; after "

@@ -2,9 +2,9 @@
 
 Every evaluation of its training counts, that of a plan which cannot run too.  A group of rollouts
 is an update; forced depths, entropy bonus, clipped objective and self-imitation by depth are
-Heddle's, with its constants.  The rate does not fall, so that a larger budget learns first what a
-smaller one learns.  Teachers, PCGrad and FiLM are left out: one composition has no use for the last
-two, and the paper's policy has no teachers.
+Heddle's, with its constants.  The rate is higher and does not fall, so that a larger budget learns
+first what a smaller one learns.  Teachers, PCGrad and FiLM are left out: one composition has no use
+for the last two, and the paper's policy has no teachers.
 `STRUCTURE` has the same learner decide Heddle's three structural decisions alone, for comparison.
 Invariant: equal questions, budgets and seeds learn equally.
 Source: Heddle, sections 5.5 and 6.4 ("Search efficiency").
@@ -50,7 +50,8 @@ from planner.training.trainer import (
 RAW = Decided(raw=True, masked=False)
 MASKED = Decided(raw=True, masked=True)
 STRUCTURE = Decided(raw=False, masked=True)
-ROLLOUTS = 32  # of a group, which is an update
+ROLLOUTS = 64  # of a group, which is an update
+OWN_RATE = 4 * RATE  # of Adam: there are few updates on one composition
 FORCED_FOR = 32_000  # evaluations, over which the share of forced depths falls
 BEST_OF = TrainingSettings().best_of
 
@@ -108,7 +109,7 @@ class Learner:
         self._summary = self._environment.space.summary[None].astype(np.float32)
         self._shapes = shapes_with(schema, decided.heads)
         self._weights = weights_of_shapes(self._shapes, question.seed)
-        self._adam = torch.optim.Adam([self._weights], lr=RATE, maximize=True)
+        self._adam = torch.optim.Adam([self._weights], lr=OWN_RATE, maximize=True)
         parts = by_name(self._weights.detach(), self._shapes)
         self._network = Network({name: part.numpy() for name, part in parts.items()}, False)
         self._generator = np.random.default_rng(question.seed)

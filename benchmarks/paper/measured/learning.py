@@ -19,7 +19,7 @@ from planner.estimator.build_tables import pricing_of
 
 FLAT, FLAT_MASKED, LEARNING = "flat-RL", "flat-RL, masked", "policy, learning"
 KINDS: Mapping[str, Decided] = {LEARNING: STRUCTURE, FLAT: RAW, FLAT_MASKED: MASKED}
-BUDGETS = (16, 64, 256, 1024, 4096, 16384, 32000)
+BUDGETS = (16, 64, 256, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
 SHORT = 256  # plans, up to which a budget has a training of its own, as it ends within a group
 SEEDS = (0, 1, 2)
 
@@ -47,6 +47,12 @@ def train(kind: str, seed: int, budgets: Sequence[int] = BUDGETS) -> tuple[Point
         best = max(best, rate_of(answer, question))
         points.append([float(answer.plans_priced or learner.evaluations), best])
     return points, learner.invalid / max(1, learner.evaluations)
+
+
+def reached_by_all(curves: Mapping[str, Sequence[Points]]) -> list[int]:
+    """The budgets that every training reached."""
+    last = min(points[-1][0] for of_seeds in curves.values() for points in of_seeds)
+    return [budget for budget in BUDGETS if budget <= last]
 
 
 def of_trainings(trained: Mapping[str, Sequence[tuple[Points, float]]]) -> dict[str, Any]:

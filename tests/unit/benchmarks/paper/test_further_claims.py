@@ -23,10 +23,12 @@ def test_random_and_tree_search_are_told_from_stored_curves():
 
 
 def learned(ours, flat):
-    """Rates at 64 plans, half of the last budget and the last."""
-    at = (64.0, 16384.0, 32000.0)
+    """Rates of two policies after so many plans."""
+    at = (64.0, 256.0, 1000.0, 2000.0)
     rows = ((LEARNING, ours), (FLAT, flat))
-    curves = {kind: [[list(p) for p in zip(at, rates, strict=True)]] for kind, rates in rows}
+    curves = {
+        kind: [[list(p) for p in zip(at, (rates[0], *rates), strict=True)]] for kind, rates in rows
+    }
     return {"flat-rl": {"curves": curves}}
 
 
