@@ -7,6 +7,7 @@ over the raw six-dimensional action space".  So network, learning rule and episo
 Source: Heddle, sections 4 and 6.4.
 """
 
+from benchmarks.baselines.flat_rl.episodes import Decided
 from benchmarks.baselines.flat_rl.learner import MASKED, RAW, STRUCTURE, Learner, plan
 
-__all__ = ["MASKED", "RAW", "STRUCTURE", "Learner", "plan"]
+__all__ = ["MASKED", "RAW", "STRUCTURE", "Decided", "Learner", "plan"]
