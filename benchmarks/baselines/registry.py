@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.baselines import amp, espresso, flat_rl, hexiscale, mcts, metis, sailor
+from benchmarks.baselines import amp, espresso, hexiscale, mcts, metis, sailor
 from benchmarks.baselines.interface import Baseline
 from planner.errors import InvalidRequest
 from planner.wording import did_you_mean
@@ -16,7 +16,6 @@ BASELINES: Mapping[str, Baseline] = {
     "metis": metis.plan,
     "sailor": sailor.plan,
     "mcts": mcts.plan,
-    "flat-rl": flat_rl.plan,
 }
 TITLES: Mapping[str, str] = {
     "amp": "AMP",
@@ -25,7 +24,6 @@ TITLES: Mapping[str, str] = {
     "metis": "Metis",
     "sailor": "Sailor",
     "mcts": "MCTS",
-    "flat-rl": "flat-RL",
 }
 
 

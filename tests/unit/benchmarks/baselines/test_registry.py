@@ -14,7 +14,7 @@ from tests.baselines import question
 SMALL = "h100=1x4,a100-40=1x4"
 slow = pytest.mark.slow
 NAMES = [
-    pytest.param(name, marks=[slow] if name in ("sailor", "espresso", "mcts", "flat-rl") else [])
+    pytest.param(name, marks=[slow] if name in ("sailor", "espresso", "mcts") else [])
     for name in BASELINES
 ]
 

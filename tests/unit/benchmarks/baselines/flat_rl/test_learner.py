@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from benchmarks.baselines.flat_rl.episodes import RawEpisodes, play
-from benchmarks.baselines.flat_rl.learner import MASKED, RAW, STRUCTURE, Learner
+from benchmarks.baselines.flat_rl.learner import MASKED, RAW, STRUCTURE, Learner, plan
 from benchmarks.baselines.flat_rl.network import Actor, joined
+from benchmarks.baselines.interface import Budget
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import most_replicas, new_plan
+from planner.plans.plan import faults
 from planner.training.records import Forcing
 from tests.baselines import question
 
@@ -93,3 +95,20 @@ def test_learning_makes_valid_plans_more_likely():
             one.improve()
         shares.append((one.invalid - invalid) / (one.evaluations - priced))
     assert shares[1] < shares[0]
+
+
+def test_equal_questions_get_equal_plans_and_a_larger_budget_is_never_worse():
+    asked = question("h100=1x4,a100-40=1x4", layers=6, batch=16)
+    few, again, many = (plan(asked, Budget(evaluations=n), MASKED) for n in (300, 300, 600))
+    said = [[(one.own_s, one.laid_out()) for one in answer.plans] for answer in (few, again)]
+    assert said[0] == said[1] != []
+    assert few.plans_priced <= 300
+    assert many.plans[0].own_s <= few.plans[0].own_s
+    for ranked in few.plans:
+        found = ranked.laid_out().as_plan()
+        assert faults(found, asked.workload, asked.composition) == ()
+
+
+def test_seconds_end_a_training_before_it_has_begun():
+    answer = plan(question("h100=1x4"), Budget(seconds=0.0))
+    assert (answer.plans, answer.plans_priced, answer.finished) == ((), 0, False)
