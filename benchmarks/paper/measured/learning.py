@@ -79,7 +79,8 @@ rule; every plan of their training counts. `policy` was trained before, on other
 `{LEARNING}` decides depth, GPU types and TP degrees, and the fill derives the rest. `{FLAT}`
 decides layers, replicas and micro-batch too, and has no masks. `{FLAT_MASKED}` has masks
 for what cannot be packed. The paper says no more than "the same policy over the raw
-six-dimensional action space".
+six-dimensional action space". Of one that was trained before on other compositions
+[the page of policies](../policy.md) tells.
 
 Of their plans {shares} could not run.
 """
