@@ -60,17 +60,18 @@ def beside_flat(measured: Measured) -> Verdict:
     curves = measured.get("flat-rl", {}).get("curves", {})
     if not curves:
         return UNKNOWN
-    budgets = [one for one in learning.reached_by_all(curves) if one >= FEW_DOZEN]
-    half, last = budgets[-2:]
+    ours, flat = (learning.budgets_of(curves[kind]) for kind in (learning.LEARNING, learning.FLAT))
+    half = max(budget for budget in ours if 2 * budget in flat)
+    budgets = [budget for budget in ours if budget in flat and budget >= FEW_DOZEN]
 
     def rate(kind: str, budget: int) -> float:
         return efficiency.median_reached(curves[kind], budget)
 
     behind = [1 - rate(learning.FLAT, one) / rate(learning.LEARNING, one) for one in budgets]
-    caught_up = rate(learning.FLAT, last) / rate(learning.LEARNING, half)
+    caught_up = rate(learning.FLAT, 2 * half) / rate(learning.LEARNING, half)
     said = (
         f"{min(behind):.0%} to {max(behind):.0%} below a policy that learns here too; after "
-        f"{last:,} plans it has {caught_up:.0%} of what that has after {half:,}"
+        f"{2 * half:,} plans it has {caught_up:.0%} of what that has after {half:,}"
     )
     holds = caught_up >= 1 - SAME_PLAN and min(behind) >= LEAST and max(behind) <= MOST
     return Verdict(said, holds)

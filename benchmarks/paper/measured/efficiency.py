@@ -141,7 +141,8 @@ text is not public.
 
 
 def _cell(curves: Sequence[Points], budget: int) -> str:
-    """A median, or a dash where no training went so far."""
-    if max(at for curve in curves for at, _ in curve) < budget / LATE:
+    """A median, or a dash where nothing was measured by then or so late."""
+    at = [point[0] for curve in curves for point in curve]
+    if min(at) > LATE * budget or max(at) < budget / LATE:
         return "-"
     return f"{median_reached(curves, budget):.1f}"

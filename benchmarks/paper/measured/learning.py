@@ -19,8 +19,8 @@ from planner.estimator.build_tables import pricing_of
 
 FLAT, FLAT_MASKED, LEARNING = "flat-RL", "flat-RL, masked", "policy, learning"
 KINDS: Mapping[str, Decided] = {LEARNING: STRUCTURE, FLAT: RAW, FLAT_MASKED: MASKED}
-BUDGETS = (16, 64, 256, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
-SHORT = 256  # plans, up to which a budget has a training of its own, as it ends within a group
+BUDGETS = (64, 256, 1000, 2000, 4000, 8000, 16000, 32000, 64000)
+SHORT = 256  # plans, up to which a budget has a training of its own, as it may end within a group
 SEEDS = (0, 1, 2)
 
 
@@ -49,9 +49,9 @@ def train(kind: str, seed: int, budgets: Sequence[int] = BUDGETS) -> tuple[Point
     return points, learner.invalid / max(1, learner.evaluations)
 
 
-def reached_by_all(curves: Mapping[str, Sequence[Points]]) -> list[int]:
-    """The budgets that every training reached."""
-    last = min(points[-1][0] for of_seeds in curves.values() for points in of_seeds)
+def budgets_of(curves: Sequence[Points]) -> list[int]:
+    """The budgets that all trainings of a kind reached."""
+    last = min(points[-1][0] for points in curves)
     return [budget for budget in BUDGETS if budget <= last]
 
 
@@ -74,13 +74,14 @@ def rate_of(answer: Answer, question: Question) -> float:
 def text(stored: Mapping[str, Any]) -> str:
     """What the further rows of the page are."""
     shares = ", ".join(f"{share:.0%} ({kind})" for kind, share in stored["invalid"].items())
+    trainings = ", ".join(f"{len(c)} ({kind})" for kind, c in stored["curves"].items())
     return f"""`{LEARNING}`, `{FLAT}` and `{FLAT_MASKED}` start from nothing and learn here, by one
 rule; every plan of their training counts. `policy` was trained before, on other compositions.
 `{LEARNING}` decides depth, GPU types and TP degrees, and the fill derives the rest. `{FLAT}`
 decides layers, replicas and micro-batch too, and has no masks. `{FLAT_MASKED}` has masks
 for what cannot be packed. The paper says no more than "the same policy over the raw
-six-dimensional action space". Of one that was trained before on other compositions
-[the page of policies](../policy.md) tells.
+six-dimensional action space". [The page of policies](../policy.md) has one that was trained
+before, on other compositions.
 
-Of their plans {shares} could not run.
+There are {trainings} trainings. Of their plans {shares} could not run.
 """

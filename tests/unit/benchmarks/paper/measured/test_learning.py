@@ -15,9 +15,8 @@ def test_the_share_of_plans_that_cannot_run_is_said():
 
 @pytest.mark.slow
 def test_curves_never_fall_and_count_what_cannot_run():
-    points, invalid = train(FLAT, 0, (16, 64, 300))
+    points, invalid = train(FLAT, 0, (64, 300))
     assert [rate for _, rate in points] == sorted(rate for _, rate in points)
-    assert points[0][0] <= 16
-    assert points[1][0] <= 64
-    assert points[2][0] >= 300
+    assert 0 < points[0][0] <= 64
+    assert points[1][0] >= 300
     assert 0 < invalid <= 1
