@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 class Interruption:
@@ -22,15 +23,29 @@ class Interruption:
         self._has_begun = True
         return self.is_wanted
 
-    def note(self, *_: object) -> None:
+    def note(self, _: int, frame: FrameType | None) -> None:
         """Ctrl-C was pressed.
+
+        Args:
+            frame: that ran meanwhile.  While machine code is loaded nothing is raised, as what C
+                calls cannot pass it on; the search then ends as soon as it asks.
 
         Raises:
             KeyboardInterrupt: there is no plan to keep, or it was pressed before.
         """
-        if self.is_wanted or not self._has_begun:
-            raise KeyboardInterrupt
+        is_at_once = self.is_wanted or not self._has_begun
         self.is_wanted = True
+        if is_at_once and not _loads_machine_code(frame):
+            raise KeyboardInterrupt
+
+
+def _loads_machine_code(frame: FrameType | None) -> bool:
+    """Whether this frame or a caller of it is numba's binding to LLVM, which calls back from C."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("llvmlite."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextmanager

@@ -49,6 +49,14 @@ def test_ctrl_c_before_the_search_ends_the_program():
         press()
 
 
+def test_ctrl_c_while_machine_code_is_loaded_waits_until_the_search_asks():
+    name = {"__name__": "llvmlite.binding.executionengine"}
+    called_from_c = eval("lambda press: press()", name)
+    with interruption() as asked:
+        called_from_c(press)
+        assert asked()
+
+
 def test_afterwards_ctrl_c_means_what_it_meant():
     with interruption() as asked:
         assert not asked()
