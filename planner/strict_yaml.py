@@ -15,6 +15,8 @@ import yaml
 from planner.errors import HeddleError
 from planner.wording import reason_of
 
+SECOND_DOCUMENT = "expected a single document in the stream"  # PyYAML's words for it
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which also refuses a key that stands twice."""
@@ -73,6 +75,8 @@ def _reason_of(problem: Exception) -> str:
         return reason_of(problem)
     mark, words = problem.problem_mark, problem.problem
     where = f"line {mark.line + 1}, column {mark.column + 1}"
+    if problem.context == SECOND_DOCUMENT:
+        return f"it holds more than one document ({where}); keep one"
     if isinstance(problem, yaml.constructor.ConstructorError):
         return f"{words} ({where})"
     return f"it is not YAML ({where}: {words})"

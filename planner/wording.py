@@ -26,11 +26,11 @@ _DEMANDS = {
     "mapping_type": "it must be a mapping",
     "model_attributes_type": "it must be a mapping",
     "model_type": "it must be a mapping",
-    "string_too_long": "it must have {max_length} characters or fewer",
-    "string_too_short": "it must have {min_length} characters or more",
+    "string_too_long": "it must have {max_length} or fewer characters",
+    "string_too_short": "it must have {min_length} or more characters",
     "string_type": "it must be a text",
-    "too_long": "it must have at most {max_length} entries",
-    "too_short": "it must have at least {min_length} entries",
+    "too_long": "it must have {max_length} or fewer entries",
+    "too_short": "it must have {min_length} or more entries",
     "tuple_type": "it must be a list",
 }
 

@@ -143,7 +143,7 @@ def test_checkpoints_that_are_not_there_or_damaged(tmp_path):
     [
         ({"suspend": True}, ("suspend", "spec.checkpoint", "give a path")),
         ({"checkpoint": {}}, ("spec.checkpoint.path", "required")),
-        ({"checkpoint": {"path": ""}}, ("spec.checkpoint.path", "1 characters or more")),
+        ({"checkpoint": {"path": ""}}, ("spec.checkpoint.path", "1 or more characters")),
         ({"checkpoint": {"path": "gs://b/x"}}, ("spec.checkpoint.path", "gs://", "s3://")),
         ({"checkpoint": {"path": "s3://"}}, ("spec.checkpoint.path", "3 to 63")),
         ({"checkpoint": {"path": "s3://B!/x"}}, ("spec.checkpoint.path", "3 to 63")),

@@ -18,7 +18,25 @@ from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
 Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Command], Command]
 
-A_FILE = click.Path(path_type=Path)
+
+class NamedPath(click.Path):
+    """A path; an empty one, as of a variable that is not set, is not the working folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path.
+
+        Raises:
+            InvalidRequest: it is empty.
+        """
+        if value == "":
+            name = "a path" if param is None else param.human_readable_name
+            if isinstance(param, click.Option):
+                name = param.opts[0]
+            raise InvalidRequest(f"{name} is empty; give a path", field=name, code="Missing")
+        return super().convert(value, param, ctx)
+
+
+A_FILE = NamedPath(path_type=Path)
 
 
 class Finite(click.FloatRange):

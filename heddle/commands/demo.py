@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.cli.options import A_FILE
 from planner.model.workload import DEMO_MODELS
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ NARROW = 80  # columns below which the live view does not fit
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
 @click.option(
     "--nodes",
-    type=click.Path(path_type=Path),
+    type=A_FILE,
     help="YAML file: a list of nodes with name, type, gpus.",
 )
 @click.option(
     "--script",
-    type=click.Path(path_type=Path),
+    type=A_FILE,
     help="YAML file: a list of events with at_step and one of join, drain, kill.",
 )
 @click.option(

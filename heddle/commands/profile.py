@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args
 
 import click
 
+from heddle.cli.options import A_FILE
 from planner.cluster.composition import LABEL
 from planner.cluster.gpu_types import HARDWARE
 from planner.model.catalogue import find_model
@@ -63,7 +64,7 @@ from worker.errors import WorkerError
 )
 @click.option(
     "--output-folder",
-    type=click.Path(path_type=Path),
+    type=A_FILE,
     default=Path("measured-profiles"),
     show_default=True,
     help="Folder for the profiles; `heddle cost --profile FOLDER` reads it.",
@@ -106,7 +107,7 @@ def profile(
     ctx.obj = asked, wire
     if ctx.invoked_subcommand is None:
         where = _checked(asked)
-        degrees, batches = _numbers(tp), _numbers(micro_batch)
+        degrees, batches = _numbers("--tp", tp), _numbers("--micro-batch", micro_batch)
         _layers(where, wire, degrees, batches, seq_len, precision, max_tiling)
 
 
@@ -296,14 +297,16 @@ def _launched() -> bool:
     return True
 
 
-def _numbers(text: str) -> tuple[int, ...]:
+def _numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
         numbers = ()
     if not numbers or min(numbers) < 1:
         raise WorkerError(
-            f"{text!r} is not a list of whole numbers; write for example 1,2,4", code="Malformed"
+            f"{option} is {text!r}; give whole numbers of 1 or more, for example 1,2,4",
+            field=option,
+            code="Malformed",
         )
     return numbers
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from heddle.cli.options import A_FILE
+
 if TYPE_CHECKING:
     from heddle.train.choices import Choices
     from heddle.train.machine import Machine
@@ -24,11 +26,10 @@ if TYPE_CHECKING:
 INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 NARROW = 80  # columns below which the live view does not fit
 MOST_RANKS = 32  # `heddle.train.run.MOST_GPUS`, which must not be imported here
-file_option = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("job", type=click.Path(path_type=Path))
+@click.argument("job", type=A_FILE)
 @click.option("--check", is_flag=True, help="Report every mistake in the job and run nothing.")
 @click.option(
     "--ranks",
@@ -37,7 +38,7 @@ file_option = click.Path(path_type=Path)
 )
 @click.option(
     "--nodes",
-    type=file_option,
+    type=A_FILE,
     help=(
         "YAML file: a list of nodes with name, type, gpus. Type cpu is this machine's "
         "processor. Ranks of any other type are emulated: they wait until their "
@@ -46,12 +47,12 @@ file_option = click.Path(path_type=Path)
 )
 @click.option(
     "--script",
-    type=file_option,
+    type=A_FILE,
     help="YAML file: a list of events with at_step and one of join, drain, kill.",
 )
 @click.option(
     "--plan",
-    type=file_option,
+    type=A_FILE,
     help=(
         "JSON file from `heddle plan --output json`; the job trains with this plan, "
         "in mode Manual.  [default: the planner chooses]"
@@ -73,7 +74,7 @@ file_option = click.Path(path_type=Path)
 )
 @click.option(
     "--output-path",
-    type=file_option,
+    type=A_FILE,
     help="Folder for weights and measurements.  [default: spec.output.path, else NAME-output]",
 )
 @click.option(

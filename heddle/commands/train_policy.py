@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from heddle.cli.options import AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
+from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.tables import aligned
 from planner.errors import InvalidPolicy, InvalidRequest
@@ -63,7 +63,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=A_FILE,
     help="Folder for the policy.  [default: policy-NAME in the current folder]",
 )
 @click.option("--overwrite", is_flag=True, help="Write to the folder even if it holds files.")

@@ -379,8 +379,9 @@ def _near(path: tuple[int | str, ...]) -> str:
 
 def _sentence(error: ErrorDetails) -> str:
     field = ".".join(str(part) for part in error["loc"])
+    value = error["input"]
     found = (
-        f" (found {reprlib.repr(error['input'])})"
+        f" (found {'nothing' if value is None else reprlib.repr(value)})"
         if error["type"] not in ("missing", "extra_forbidden", "value_error")
         else ""
     )

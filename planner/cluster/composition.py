@@ -203,7 +203,8 @@ class Composition:
         nodes: list[Node] = []
         found: Counter[str] = Counter()
         for part in filter(None, (piece.strip() for piece in text.split(","))):
-            gpu_type, equals, sizes = part.partition("=")
+            name_part, equals, sizes = part.partition("=")
+            gpu_type = name_part.strip()
             counts = [_GROUP.match(size.strip()) for size in sizes.split("+")]
             if not equals or not gpu_type or not all(counts):
                 raise InvalidComposition(

@@ -5,6 +5,7 @@ import yaml
 
 from planner.errors import InvalidComposition
 from planner.strict_yaml import load_yaml, read_yaml
+from tests.refusals import refused
 
 
 def test_plain_data_is_read_as_by_any_reader_of_yaml():
@@ -22,11 +23,20 @@ def test_plain_data_is_read_as_by_any_reader_of_yaml():
         ("[" * 3000, "nested too deeply"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: [", "while parsing"),
+        ("a: 1\n---\nb: 2\n", "single document"),
     ],
 )
 def test_what_is_wrong_is_an_error_of_yaml(text, words):
     with pytest.raises(yaml.YAMLError, match=words):
         load_yaml(text)
+
+
+def test_a_second_document_is_not_called_a_mistake_of_the_syntax(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("a: 1\n---\nb: 2\n")
+    with refused(InvalidComposition, "Unreadable") as found:
+        read_yaml(path, "job file", InvalidComposition)
+    assert "not YAML" not in str(found.value)
 
 
 @pytest.mark.parametrize("content", [None, b"a: [", b"\xff\xfe", b"a: 1\nb: 2\na: 3", b"a: \x00"])

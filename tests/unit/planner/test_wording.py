@@ -73,7 +73,7 @@ class _Some(BaseModel):
         ({"share": 0}, "it must be above 0"),
         ({"share": 0.5}, "it must be below 0.5"),
         ({"share": float("inf")}, "it must be a finite number"),
-        ({"many": ["a"]}, "it must have at least 2 entries"),
+        ({"many": ["a"]}, "it must have 2 or more entries"),
         ({"many": "a"}, "it must be a list"),
         (5, "it must be a mapping"),
     ],

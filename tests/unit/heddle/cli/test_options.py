@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.evaluation.command import evaluate_command
-from heddle.cli.options import Finite, effort_options
+from heddle.cli.options import A_FILE, Finite, effort_options
 from heddle.commands.plan import plan
 from planner.errors import InvalidRequest
 from tests.refusals import refused
@@ -84,3 +84,17 @@ def test_a_number_that_is_not_finite_is_refused_by_the_name_of_its_option(text):
     command = click.Command("some", params=[click.Option(["--max-price"], type=Finite(0))])
     with refused(InvalidRequest, "OutOfRange", "--max-price"):
         command.main(["--max-price", text], standalone_mode=False)
+
+
+@pytest.mark.parametrize("name", ["--nodes", "JOB"])
+def test_an_empty_path_is_not_the_working_folder(name):
+    kind = click.Option if name.startswith("-") else click.Argument
+    command = click.Command("some", params=[kind([name], type=A_FILE)])
+    with refused(InvalidRequest, "Missing", name):
+        command.main(["--nodes", ""] if kind is click.Option else [""], standalone_mode=False)
+
+
+def test_the_help_says_each_default_once():
+    said = CliRunner().invoke(plan, ["--help"]).output.split()
+    pairs = [" ".join(said[at : at + 4]) for at in range(len(said))]
+    assert not [pair for pair in pairs if pair.count("[default:") == 2]

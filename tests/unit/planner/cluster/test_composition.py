@@ -14,7 +14,7 @@ NODE = {"name": "a", "type": "h100", "gpus": 1}
 
 
 def test_text_names_types_nodes_and_sizes():
-    composition = Composition.from_text("h100=2x8, a100-40=1x4+1x2")
+    composition = Composition.from_text("h100 = 2x8, a100-40=1x4 + 1x2")
     assert composition.to_json()[0]["name"] == "a100-40-0"
     assert [(n.gpu_type, n.gpus) for n in composition.nodes] == [
         ("a100-40", 4),
