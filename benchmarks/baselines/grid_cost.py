@@ -27,7 +27,9 @@ from planner.cost.memory import (
     stepped_parameters,
 )
 from planner.cost.stage import stage_seconds
+from planner.cost.weight_broadcasts import spread_parameters
 from planner.plans.plan import Stage
+from planner.profiles.profile import LinkCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +59,15 @@ def grid_cost(grid: Grid, question: Question, recompute: str) -> GridCost:
     """Seconds and memory of one grid that is the whole plan."""
     pricing = _Pricing(grid, question, recompute)
     depth, micro_batches = len(grid.stages), max(grid.micro_batches)
-    times, sync_s, optimizer_s, fits = [], 0.0, 0.0, True
+    times, sync_s, optimizer_s, broadcast_s, fits = [], 0.0, 0.0, 0.0, True
     for index in range(depth):
         times.append(pricing.stage_s(index))
         sync_s = max(sync_s, pricing.sync_s(index))
         optimizer_s = max(optimizer_s, pricing.optimizer_s(index))
+        broadcast_s = max(broadcast_s, pricing.broadcast_s(index))
         fits = fits and pricing.fits(index)
     seconds = formulas.pipeline_seconds(micro_batches, max(times), sum(times))
-    return GridCost(seconds + sync_s + optimizer_s, fits)
+    return GridCost(seconds + sync_s + optimizer_s + broadcast_s, fits)
 
 
 class _Pricing:
@@ -192,26 +195,41 @@ class _Pricing:
 
     def sync_s(self, index: int) -> float:
         """The gradient sum of a stage over its groups."""
-        stage = self._grid.stages[index]
-        members = len(stage.groups)
+        members = len(self._grid.stages[index].groups)
         if members == 1:
             return 0.0
+        first = self._slot(index, self._grid.stages[index].groups[0])
+        blocks = self._grid.stages[index].blocks
+        numel = sum(slot_parameters(self._workload.model, first, blocks))
+        num_bytes = numel * rule_of(self._workload).gradient
+        return self._link(index).seconds(formulas.ring_factor(members) * num_bytes)
+
+    def broadcast_s(self, index: int) -> float:
+        """The broadcasts of a stage's weights over its groups, with ZeRO 1."""
+        members = len(self._grid.stages[index].groups)
+        if members == 1 or not self._workload.zero:
+            return 0.0
+        first = self._slot(index, self._grid.stages[index].groups[0])
+        blocks = self._grid.stages[index].blocks
+        numel = sum(spread_parameters(self._workload.model, first, blocks))
+        num_bytes = numel * rule_of(self._workload).weight
+        sent = formulas.broadcast_factor(members) * num_bytes
+        return members * self._link(index).seconds(sent / members)
+
+    def _link(self, index: int) -> LinkCost:
+        """Of the collectives of a stage over its groups."""
+        stage = self._grid.stages[index]
         first = stage.groups[0]
-        slot = self._slot(index, first)
-        dense, experts = slot_parameters(self._workload.model, slot, stage.blocks)
-        num_bytes = (dense + experts) * rule_of(self._workload).gradient
         kinds = {group.gpus[0][0]: group.gpu_type for group in stage.groups}
         if len(kinds) == 1:
-            link = self._profile.inside_ring(first.gpu_type, members)
-        else:
-            cards = [
-                nic_of(self._profile, kind, self._nics.get(node)).shared_by(
-                    formulas.nic_share(self._rings[node], 1)
-                )
-                for node, kind in kinds.items()
-            ]
-            link = min(cards, key=lambda card: card.bandwidth_bytes_per_s)
-        return link.seconds(formulas.ring_factor(members) * num_bytes)
+            return self._profile.inside_ring(first.gpu_type, len(stage.groups))
+        cards = [
+            nic_of(self._profile, kind, self._nics.get(node)).shared_by(
+                formulas.nic_share(self._rings[node], 1)
+            )
+            for node, kind in kinds.items()
+        ]
+        return min(cards, key=lambda card: card.bandwidth_bytes_per_s)
 
     def optimizer_s(self, index: int) -> float:
         """The slowest optimizer step of a stage."""

@@ -111,7 +111,7 @@ def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile) -> None:
     shown = [kind for kind in kinds if kind in slowest]
     played = [tuple(simulate_replica(kind[0])) for kind in shown]
     ready_s = max(event.end_s for events in played for event in events)
-    step_s = ready_s + cost.sync_s + cost.optimizer_s
+    step_s = ready_s + cost.sync_s + cost.optimizer_s + cost.broadcast_s
     rows = [len(kind[0].stages) for kind in shown]
     height_in = HEAD_IN + sum(ROW_IN * number + GAP_IN for number in rows)
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")

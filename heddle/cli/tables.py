@@ -208,10 +208,11 @@ def network_sentence(composition: Composition, profile: Profile) -> str:
 def cost_sentence(cost: PlanCost, simulated_s: float, profile: Profile, *, placed: bool) -> str:
     """The whole iteration in a few sentences."""
     edges = "take the node's link" if placed else "count as crossing nodes"
+    sent = f"broadcasts of weights {cost.broadcast_s * 1e3:.1f} ms, " if cost.broadcast_s else ""
     return (
         f"formula {cost.iteration_s * 1e3:.1f} ms, simulated {simulated_s * 1e3:.1f} ms; "
         f"{cost.throughput_samples_s:.1f} samples/s; gradient sum {cost.sync_s * 1e3:.1f} ms, "
-        f"optimizer {cost.optimizer_s * 1e3:.1f} ms, bubble {cost.bubble:.0%}; "
+        f"optimizer {cost.optimizer_s * 1e3:.1f} ms, {sent}bubble {cost.bubble:.0%}; "
         f"profile {profile.origin}, {_links(profile)}; edges inside a node {edges}"
     )
 

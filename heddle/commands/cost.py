@@ -174,6 +174,7 @@ def _json(
         "throughput_samples_s": priced.throughput_samples_s,
         "sync_s": priced.sync_s,
         "optimizer_s": priced.optimizer_s,
+        "broadcast_s": priced.broadcast_s,
         "bubble": priced.bubble,
         "peak_memory_bytes": priced.peak_memory_bytes,
         "fits": all(stage["fits"] for replica in replicas for stage in replica["stages"]),

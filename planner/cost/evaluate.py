@@ -1,11 +1,12 @@
 """Cost of an iteration of a placed plan: the one evaluator of Heddle.
 
-Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step.
+Replica: (M - 1) * max(t) + sum(t); plan: the slowest replica + max(g) + the optimizer step +
+max(w).
 Replicas in lock-step go at the pace of the slowest of them, for as many micro-batches as any has.
 `cost_of`, the event simulation and the workers that emulate devices take their seconds from the
 same functions here, so that they can be compared.
 Source: Heddle, section 5.2; design, "Cost".   Legend: t stage seconds, g gradient synchronisation,
-M micro-batches of a replica, b micro-batch.
+w broadcasts of weights (ZeRO 1), M micro-batches of a replica, b micro-batch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from planner.cost.gradient_sync import sync_seconds
 from planner.cost.links import EdgeEnd, edge_seconds, sending_stages
 from planner.cost.memory import StageMemory, boundary_bytes, slot_of, stage_memory
 from planner.cost.stage import StageWork, optimizer_seconds, stage_seconds
+from planner.cost.weight_broadcasts import broadcast_seconds
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
 from planner.plans.hosts import plan_on_hosts, with_hosts
@@ -104,11 +106,13 @@ class ReplicaCost:
 class PlanCost:
     """Cost of one iteration of a plan."""
 
-    iteration_s: float  # the slowest replica + `sync_s` + `optimizer_s`
+    # the slowest replica + `sync_s` + `optimizer_s` + `broadcast_s`
+    iteration_s: float
     throughput_samples_s: float  # global batch over `iteration_s`
     replicas: tuple[ReplicaCost, ...]  # one cost per replica, in plan order
     sync_s: float  # the largest gradient synchronisation of any rank
     optimizer_s: float  # the largest optimizer step of any rank
+    broadcast_s: float = 0.0  # the longest broadcasts of owners' weights of any rank; ZeRO 1
     peak_memory_bytes: int  # the largest of any GPU
     bubble: float  # share of the GPU seconds of the iteration in which no stage works
 
@@ -290,7 +294,9 @@ def whole_cost(
     """The cost of a placed plan whose replicas are priced; further arguments as of `cost_of`."""
     sync_s = max(sync_seconds(workload, ranks, profile, composition.nics))
     optimizer_s = optimizer_seconds(ranks, workload, profile, _speed_factors(plan, composition))
-    iteration_s = max(replica.pipeline_s for replica in replicas) + sync_s + optimizer_s
+    broadcast_s = max(broadcast_seconds(workload, ranks, profile, composition.nics))
+    slowest_s = max(replica.pipeline_s for replica in replicas)
+    iteration_s = slowest_s + sync_s + optimizer_s + broadcast_s
     worked = sum(
         stage.tp * replica.micro_batches * stage_price.time_s
         for replica, pipeline in zip(replicas, ranks.pipelines, strict=True)
@@ -302,10 +308,11 @@ def whole_cost(
         replicas=replicas,
         sync_s=sync_s,
         optimizer_s=optimizer_s,
+        broadcast_s=broadcast_s,
         peak_memory_bytes=max(
             stage.peak_memory_bytes for replica in replicas for stage in replica.stages
         ),
-        bubble=1 - (worked / plan.gpus + sync_s + optimizer_s) / iteration_s,
+        bubble=1 - (worked / plan.gpus + sync_s + optimizer_s + broadcast_s) / iteration_s,
     )
 
 
@@ -331,6 +338,7 @@ class RankTimes(NamedTuple):
     to_next_s: float  # one message to or from the stage after; 0 on the last
     sync_s: float  # the plan's longest gradient sum: no rank steps before all have summed
     optimizer_s: float  # the plan's longest optimizer step
+    broadcast_s: float  # the plan's longest broadcasts of owners' weights
 
 
 def rank_times(
@@ -338,7 +346,7 @@ def rank_times(
 ) -> tuple[RankTimes, ...]:
     """The seconds of every instruction of every rank, by rank; errors as of `cost_of`."""
     priced = cost_of(plan, workload, composition, profile)
-    longest = priced.sync_s, priced.optimizer_s
+    longest = priced.sync_s, priced.optimizer_s, priced.broadcast_s
     return tuple(
         RankTimes(one.forward_s, one.backward_s, one.to_previous_s, one.to_next_s, *longest)
         for replica in priced.replicas

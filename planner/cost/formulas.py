@@ -53,6 +53,11 @@ def ring_factor(members: float) -> float:
     return 2 * (members - 1) / members
 
 
+def broadcast_factor(members: float) -> float:
+    """How often a ring sends what each of its members broadcasts: once over each link."""
+    return 1.0 if members > 1 else 0.0
+
+
 def all_to_all_factor(members: int, inside: int) -> float:
     """Share of its tokens that a member of an all-to-all sends beyond the `inside` nearest."""
     return (members - inside) / members

@@ -17,15 +17,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from planner.cost import formulas
-from planner.cost.links import nic_of
+from planner.cost.collectives import Messages, Sent, seconds_by_rank
 from planner.cost.memory import rule_of
 from planner.model.shape import ModelShape
 from planner.model.tensors import expert_numel, layer_tensors, tied_numel
 from planner.model.workload import Workload
 from planner.plans.ranks import RankMap
-from planner.profiles.profile import LinkCost, Profile
-
-Messages = dict[tuple[int, ...], int]  # {(a holder, another, ...): bytes}
+from planner.profiles.profile import Profile
 
 
 def sync_messages(
@@ -115,12 +113,9 @@ def sync_seconds(
 ) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
-    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency.
-    Ranks of one node that sync with other nodes share its NIC, so that a holder has a share of it;
-    inside a node they use its links.
-    Where the profile knows the rings of a node, holders of the same pieces on it count once: NCCL's
-    ring enters and leaves a node once, however many members it has there.  `nics` has the bytes per
-    second of the network cards that are stated, by node.
+    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency; see
+    `planner.cost.collectives`.  `nics` has the bytes per second of the network cards that are
+    stated, by node.
     """
     tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
     if len(ranks.pipelines) == 1 and not tiled and not workload.model.tied_head:
@@ -130,45 +125,8 @@ def sync_seconds(
     if tiled:
         experts = _expert_messages(workload.model, ranks, gradient_bytes)
         messages = dict(Counter(messages) + Counter(experts))
-    node = [seat.node for seat in ranks.seats]
-    summed = [  # by holders, once: so many ranks are not hashed again and again
-        (owners, {node[rank] for rank in owners}, num_bytes)
+    sent = {
+        owners: Sent(1, formulas.ring_factor(len(owners)) * num_bytes)
         for owners, num_bytes in messages.items()
-        if len(owners) > 1
-    ]
-    crossing = [owners for owners, names, _ in summed if len(names) > 1]
-    sharing = (
-        _rings_by_node(crossing, node)
-        if profile.rings
-        else Counter(node[rank] for rank in {rank for owners in crossing for rank in owners})
-    )
-    type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
-    nic: dict[str, LinkCost] = {
-        name: nic_of(profile, type_of[name], (nics or {}).get(name)).shared_by(
-            formulas.nic_share(at_once, 1)
-        )
-        for name, at_once in sharing.items()
     }
-    slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
-    slowness = {name: index for index, name in enumerate(slowest_first)}
-    seconds = [0.0] * len(node)
-    for owners, names, num_bytes in summed:
-        if len(names) > 1:
-            link = nic[min(names, key=slowness.__getitem__)]
-        else:
-            link = profile.inside_ring(type_of[next(iter(names))], len(owners))
-        taken_s = link.seconds(formulas.ring_factor(len(owners)) * num_bytes)
-        for rank in owners:
-            seconds[rank] += taken_s
-    return tuple(seconds)
-
-
-def _rings_by_node(crossing: list[tuple[int, ...]], node: list[str]) -> Counter[str]:
-    """How many rings use the NIC of each node at once."""
-    leader: dict[int, int] = {}
-    for owners in crossing:
-        first: dict[str, int] = {}
-        for rank in owners:
-            leads = first.setdefault(node[rank], leader.get(rank, rank))
-            leader[rank] = min(leader.get(rank, leads), leads)
-    return Counter(node[rank] for rank in set(leader.values()))
+    return seconds_by_rank(sent, ranks, profile, nics)

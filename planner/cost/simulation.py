@@ -75,8 +75,8 @@ def _meet(clock: list[float], s: int, seconds: float) -> tuple[float, float]:
 
 
 def simulated_seconds(priced: PlanCost) -> float:
-    """The slowest replica, then gradient synchronisation and optimizer step."""
+    """The slowest replica, then gradient synchronisation, optimizer step and broadcasts."""
     last_s = max(
         event.end_s for replica, _ in priced.distinct for event in simulate_replica(replica)
     )
-    return last_s + priced.sync_s + priced.optimizer_s
+    return last_s + priced.sync_s + priced.optimizer_s + priced.broadcast_s

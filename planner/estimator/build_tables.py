@@ -36,7 +36,7 @@ from planner.cost.variants import (
 from planner.errors import UnprofiledConfiguration
 from planner.estimator.tables import MAX_DEPTH, Floats, Tables
 from planner.model.shape import Kind
-from planner.model.tensors import expert_numel, layer_numel, tied_numel
+from planner.model.tensors import counted_numel, expert_numel, layer_numel, tied_numel
 from planner.model.workload import Workload
 from planner.placement.node_classes import NodeClass, class_sizes, type_sizes
 from planner.placement.place import room_of
@@ -175,6 +175,7 @@ def pricing_of(
         expert_numel=arrays.expert_numel,
         ends_numel=_table(degrees, ends, lambda tp, layer: layer_numel(model, layer, tp)),
         tied_numel=np.array([float(tied_numel(model, tp)) for tp in degrees]),
+        counted_numel=float(counted_numel(model)),
         state_bytes=np.array([rule.weight, rule.gradient, rule.optimizer, rule.step], float),
         bucket_numel=float(rule.bucket),
         messages=rule.messages,

@@ -1,13 +1,15 @@
-"""Seconds of the gradient sum of a plan, before it is placed.
+"""Seconds of the gradient sum of a plan, and of its broadcasts of weights, before it is placed.
 
 Invariant: exact where every GPU has a node of its own; elsewhere rings share NICs as `nic_share`
 thinks.
-Source: `planner.cost.gradient_sync`, of placed plans.   Legend: K templates, T node classes.
+Source: `planner.cost.gradient_sync` and `planner.cost.weight_broadcasts`, of placed plans.
+Legend: K templates, T node classes.
 """
 
 from __future__ import annotations
 
 from planner.estimator import rules
+from planner.estimator.fill.stage import parameters_of
 from planner.estimator.fill.stage_experts import has_experts
 from planner.estimator.jit import inlined, jit
 from planner.estimator.nic_share import nic_seconds, stage_nic_seconds
@@ -161,3 +163,39 @@ def add_experts(
         sent_s = rules.ring_factor(max(1.0, copies)) * blocks * t.state_bytes[1] * per_byte
         for j in range(plan.number[0]):
             experts_s[j] += sent_s * work.numel[j, at[j]]
+
+
+@jit
+def broadcast_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bool) -> float:
+    """The longest broadcasts of owners' weights, as `planner.cost.weight_broadcasts` with ZeRO 1.
+
+    To be asked after `sync_seconds`, which knows how many rings share a NIC.
+    """
+    longest_s = 0.0
+    for k in range(plan.number[0] if t.zero else 0):
+        replicas = plan.replicas[k]
+        start = 0
+        for s in range(plan.depth[k] if replicas > 1 else 0):
+            option = plan.options[k, s]
+            kind, tp = t.option_type[option], t.option_tp[option]
+            stop = start + plan.blocks[k, plan.chosen[k], s]
+            dense = min(stop, t.dense) - min(start, t.dense)
+            others = stop - start - dense
+            start = stop
+            numel = parameters_of(t, option, s == 0, s == plan.depth[k] - 1, dense, others)
+            numel = rules.broadcast_factor(replicas) * (numel - others * t.counted_numel)
+            messages, ways = replicas, tp
+            if has_experts(t) and others:
+                ways = work.ways[k, s]
+                copies = rules.expert_copies(replicas, tp, ways)
+                numel += rules.broadcast_factor(copies) * others * work.numel[k, s]
+                messages += copies if ways != tp and copies > 1 else 0
+            latency_s, byte_s = t.nic[kind, 0], work.nic_s[kind]
+            groups = t.node_gpus[kind] // tp  # of a node
+            if t.stays_inside or (is_by_stage and groups % replicas == 0):
+                members = min(replicas, t.node_gpus[kind])
+                latency_s, byte_s = t.ring[kind, members, 0], t.ring[kind, members, 1]
+            elif is_by_stage:
+                byte_s = stage_nic_seconds(t, option, replicas, ways)
+            longest_s = max(longest_s, numel * t.state_bytes[0] * byte_s + messages * latency_s)
+    return longest_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.cost import formulas
 from planner.estimator.jit import inlined
 
+broadcast_factor = inlined(formulas.broadcast_factor)
 communication_bytes = inlined(formulas.communication_bytes)
 expert_copies = inlined(formulas.expert_copies)
 micro_batches_within = inlined(formulas.micro_batches_within)

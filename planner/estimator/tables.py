@@ -56,6 +56,7 @@ class Tables(NamedTuple):
         expert_numel: [O, V] routed experts of a block of the second kind, on one GPU.
         ends_numel: [O, E] of embedding and head.
         tied_numel: [O] of these, what a stage with both ends holds once; 0 where nothing is tied.
+        counted_numel: parameters of a block of the second kind that are counted, not trained.
         state_bytes: [4] of a parameter: weight, gradient, optimizer, transient at the step.
         bucket_numel: most parameters that are copied for the gradient sum, or stepped at a time.
         messages: of a micro-batch, that a stage with a neighbour holds on their way.
@@ -104,6 +105,7 @@ class Tables(NamedTuple):
     expert_numel: Floats
     ends_numel: Floats
     tied_numel: Floats
+    counted_numel: float
     state_bytes: Floats
     bucket_numel: float
     messages: int

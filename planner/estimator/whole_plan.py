@@ -13,7 +13,7 @@ from planner.estimator import rules
 from planner.estimator.fill.filling import split_seconds
 from planner.estimator.fill.stage import fixed_seconds, parameters_of
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
-from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.gradient_sync import broadcast_seconds, sync_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.sharing import choose, pipeline_seconds
 from planner.estimator.tables import Tables
@@ -76,21 +76,28 @@ def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: fl
 
 
 @inlined
+def collectives_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bool) -> float:
+    """The longest gradient sum, and the longest broadcasts of weights, of any rank."""
+    sync_s = sync_seconds(t, plan, work, is_by_stage)
+    return sync_s + broadcast_seconds(t, plan, work, is_by_stage) if t.zero else sync_s
+
+
+@inlined
 def placed_seconds(
     t: Tables, plan: UnplacedPlan, work: Workspace, seconds: float, most_s: float
 ) -> tuple[float, bool]:
-    """Seconds that gradient sums and messages add to pipelines placed the better way.
+    """Seconds that collectives and messages add to pipelines placed the better way.
 
     What adds more than `most_s` counts as infinite.  Also whether nodes then take one stage of many
     replicas.
     """
     is_by_stage = t.spreads_experts == 1
-    sync_s = sync_seconds(t, plan, work, is_by_stage)
+    sync_s = collectives_seconds(t, plan, work, is_by_stage)
     added_s = sync_s if sync_s <= most_s else math.inf
     if t.both_ways:
         least_s = sync_s / (t.ring.shape[1] - 1)  # with one ring where all GPUs sent apart
         if least_s <= most_s and least_s < added_s:
-            apart_s = sync_seconds(t, plan, work, t.both_ways == 1)
+            apart_s = collectives_seconds(t, plan, work, t.both_ways == 1)
             limit_s = seconds + min(most_s, added_s) - apart_s
             if limit_s > seconds:
                 apart_s += by_stage_seconds(t, plan, work, limit_s) - seconds

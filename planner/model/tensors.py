@@ -218,6 +218,12 @@ def expert_numel(model: ModelShape) -> int:
     return sum(tensor.numel for tensor in layer_tensors(model, model.layers) if tensor.experts)
 
 
+@cache
+def counted_numel(model: ModelShape) -> int:
+    """Elements of one MoE block that are counted instead of trained; 0 for a dense model."""
+    return sum(one.numel for one in layer_tensors(model, model.layers) if one.is_counted)
+
+
 def model_numel(model: ModelShape) -> int:
     """Elements of the model; a head that shares the embedding's weight counts once."""
     return sum(tensor.numel for tensor in model_tensors(model))

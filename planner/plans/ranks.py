@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from planner.plans.plan import FilledTemplate, Plan
 
+RankSets = tuple[tuple[int, ...], ...]
 Share = tuple[int, int]  # (index, of so many equal ones)
 # Of a model: first layer and the one behind its last, TP degree and slot, `expert_block`,
 # `expert_part`, `owner`, `expert_owner`.
@@ -167,16 +168,26 @@ class RankMap:
             tuple(devices[run : run + etp]),
         )
 
-    def owner_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks among which ZeRO 1 cuts the state of a seat, in the order of their shares.
+    def owner_sets(self, template: int, stage: int) -> tuple[RankSets, RankSets]:
+        """The sets of ranks among which ZeRO 1 cuts the state of a stage, in order of shares.
 
         Returns:
-            Those of its slot in all replicas of its template; and those that hold its experts.
+            One for each slot, with its rank of each replica of the template; and one for each of
+            the EP x ETP parts of the experts, with those that hold it.
         """
-        devices = self.stage_ranks(seat.pipeline.template_index, seat.stage)
-        stage = seat.pipeline.template.stages[seat.stage]
-        index, ways = devices.index(seat.rank), stage.ep * stage.expert_tp
-        return tuple(devices[seat.slot :: seat.tp]), tuple(devices[index % ways :: ways])
+        devices = self.stage_ranks(template, stage)
+        filled = next(one.template for one in self.pipelines if one.template_index == template)
+        one = filled.stages[stage]
+        ways = one.ep * one.expert_tp
+        return (
+            tuple(tuple(devices[slot :: one.tp]) for slot in range(one.tp)),
+            tuple(tuple(devices[part::ways]) for part in range(ways)),
+        )
+
+    def owner_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks among which ZeRO 1 cuts the state of a seat: of all but experts, of experts."""
+        of_slots, of_experts = self.owner_sets(seat.pipeline.template_index, seat.stage)
+        return of_slots[seat.slot], next(one for one in of_experts if seat.rank in one)
 
     @staticmethod
     def of(plan: Plan) -> RankMap:

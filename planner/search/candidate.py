@@ -150,16 +150,14 @@ class Evaluator:
     def priced(self, unplaced: UnplacedCandidate, plan: Plan) -> Candidate | None:
         """Evaluate a placed plan, its batch shared again by what the placement gives.
 
-        Templates that turn out alike are one, unless ZeRO cuts what they hold by their replicas.
+        Templates that turn out alike are one; with ZeRO they then share what they hold.
 
         None if the memory is too small, or a limit on GPUs.
         """
         if not self.max_gpus.allows(plan.gpus_by_type):
             return None
         asked = (self.workload, self.composition, self.profile)
-        plan = plan.with_zero(self.workload.zero)
-        if not plan.zero:
-            plan = joined(plan)
+        plan = joined(plan.with_zero(self.workload.zero))
         ranks = RankMap.of(plan)
         replicas = replica_costs(plan, ranks, *asked)
         lanes = [filling.lane for _, n, filling in unplaced for _ in range(n)]

@@ -22,6 +22,7 @@ from itertools import product
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import PlanCost, cost_of
 from planner.cost.gradient_sync import sync_seconds
+from planner.cost.weight_broadcasts import broadcast_seconds
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import FilledTemplate, Plan, check
 from planner.plans.ranks import RankMap
@@ -215,10 +216,10 @@ class _Enumeration:
 
         The sum of gradients and the optimizer step do not depend on M: no other sharing is faster.
         """
-        # Two equal templates without tiling are one template with more replicas: the evaluator
-        # asks for n only to cut ZeRO's optimizer and experts, and the former is no larger then.
-        kinds = {filled.kind for filled in chosen}
-        if len(kinds) < len(chosen) and not self._tiled:
+        # Two equal templates without tiling are one template with more replicas.  Without ZeRO it
+        # costs the same; with ZeRO its replicas share their state, which is what was asked for.
+        kinds = [filled.kind for filled in chosen if not any(s.is_tiled for s in filled.stages)]
+        if len(set(kinds)) < len(kinds):
             return
         sync_s = self._sync_s(chosen, where)
         assert max(f.sync_s for f in chosen) <= sync_s * (1 + 1e-9), (chosen, where)
@@ -243,7 +244,7 @@ class _Enumeration:
             self._price(plan, runners, shares, rest_s)
 
     def _sync_s(self, chosen: tuple[Placed, ...], where: tuple[tuple[Where, ...], ...]) -> float:
-        """The longest sum of gradients by the evaluator, which asks for layers and tilings only."""
+        """Sum of gradients and broadcasts by the evaluator, which asks for layers and tilings."""
         stages = tuple(
             tuple(replace(stage, recompute="none") for stage in filled.stages) for filled in chosen
         )
@@ -254,8 +255,8 @@ class _Enumeration:
                 for row, filled in zip(stages, chosen, strict=True)
             ]
             plan = Plan(tuple(templates), placed_stages(templates, where, self.composition))
-            workload = self._request.workload
-            self._known_sync_s[key] = max(sync_seconds(workload, RankMap.of(plan), self._profile))
+            asked = self._request.workload, RankMap.of(plan), self._profile
+            self._known_sync_s[key] = max(sync_seconds(*asked)) + max(broadcast_seconds(*asked))
         return self._known_sync_s[key]
 
     def _price(
@@ -268,7 +269,8 @@ class _Enumeration:
         pipelines_s = max(runner.seconds(m) for runner, m in zip(runners, shares, strict=True))
         slowest_s = max(replica.pipeline_s for replica in priced.replicas)
         assert math.isclose(pipelines_s, slowest_s, rel_tol=1e-9), plan
-        assert math.isclose(rest_s, priced.sync_s + priced.optimizer_s, rel_tol=1e-9), plan
+        priced_s = priced.sync_s + priced.optimizer_s + priced.broadcast_s
+        assert math.isclose(rest_s, priced_s, rel_tol=1e-9), plan
         if priced.iteration_s < self._limit_s() and self._fits(plan, priced):
             check(plan, workload, self.composition)
             self._best = BestPlan(

@@ -110,9 +110,10 @@ class EmulatedPace:
         return self._due
 
     def synchronised(self, last_arrival: float) -> None:
-        """Wait until sum and optimizer step would be done, counted from the last arrival."""
+        """Wait until sum, optimizer step and broadcasts would be done, from the last arrival."""
         self._due = last_arrival
-        self._work(self._times.sync_s + self._times.optimizer_s)
+        times = self._times
+        self._work(times.sync_s + times.optimizer_s + times.broadcast_s)
 
     def _work(self, seconds: float) -> None:
         late = time.monotonic() - self._due

@@ -29,6 +29,7 @@ from planner.cost.memory import (
     stepped_parameters,
 )
 from planner.cost.stage import stage_seconds
+from planner.cost.weight_broadcasts import broadcast_seconds
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
 from planner.plans.plan import Stage
@@ -141,7 +142,7 @@ class CandidateCosts:
         return floor._replace(seconds=seconds) if seconds < limit_s else None
 
     def without_sync(self, candidate: PlacedCandidate, limit_s: float = math.inf) -> Cost | None:
-        """The cost of a plan without its sum of gradients; None as above."""
+        """The cost of a plan without sum of gradients and broadcasts; None as above."""
         busy = [0] * len(self._nodes)
         sending = [0] * len(self._nodes)
         for one in candidate:
@@ -301,10 +302,11 @@ class CandidateCosts:
         return formulas.boundary_seconds(message_s)
 
     def _compute_sync(self, candidate: PlacedCandidate) -> float:
-        """The longest sum of gradients."""
+        """The longest sum of gradients, and the longest broadcasts of owners' weights."""
         shares = [1] * sum(len(one.where) for one in candidate)
         ranks = RankMap.of(plan_of(candidate, shares, self._composition))
-        return max(sync_seconds(self.workload, ranks, self._profile, self._composition.nics))
+        asked = self.workload, ranks, self._profile, self._composition.nics
+        return max(sync_seconds(*asked)) + max(broadcast_seconds(*asked))
 
 
 def _can_tile(slot: StageSlot) -> bool:

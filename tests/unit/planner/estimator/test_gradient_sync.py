@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from planner.estimator.fill.stage_experts import look_at_experts
-from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.gradient_sync import broadcast_seconds, sync_seconds
 from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
 from planner.estimator.workspace import new_workspace
@@ -18,9 +18,13 @@ PAIRS = "a100-80=16x2,h100=8x2"  # where experts are spread, a stage of two repl
 SOME = 6  # of the plans found
 
 
-def asked(model: str) -> Workload:
+def asked(model: str, zero: int = 0) -> Workload:
     return Workload(
-        model=find_model(model), global_batch=512, sequence_length=2048, precision="fp16"
+        model=find_model(model),
+        global_batch=512,
+        sequence_length=2048,
+        precision="fp16",
+        zero=zero,
     )
 
 
@@ -35,6 +39,23 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen3-30b-a3b"])
+def test_broadcasts_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(model, walked_on):
+    walked = walked_on(asked(model, zero=1), ALONE if model == "llama3-8b" else SINGLES)
+    evaluator, pricing, searcher = walked
+    plan, work = new_plan(), new_workspace(pricing.tables)
+    found = []
+    for row in range(SOME):
+        load_top(searcher.top_k, row, plan)
+        found.append(evaluator.place_and_price(walked.candidate(row)).cost.broadcast_s)
+        look_at_experts(pricing.tables, plan, work)
+        is_by_stage = pricing.tables.spreads_experts == 1
+        sync_seconds(pricing.tables, plan, work, is_by_stage)
+        sent_s = broadcast_seconds(pricing.tables, plan, work, is_by_stage)
+        assert sent_s == pytest.approx(found[-1], rel=1e-9)
+    assert any(found)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from planner.estimator import rules
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.estimator.fill.filling import fill_as, variant_of
 from planner.estimator.fill.stage import peak_bytes, slot_of
-from planner.estimator.gradient_sync import sync_seconds
+from planner.estimator.gradient_sync import broadcast_seconds, sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.estimator.top_k import load_top, new_top_k, remember
 from planner.estimator.unplaced_plan import most_replicas, new_plan
@@ -83,12 +83,14 @@ class Priced(NamedTuple):
         pipelines_s: slowest replica.
         sync_s: longest gradient sum.
         optimizer_s: longest optimizer step.
+        broadcast_s: longest broadcasts of weights, where there is ZeRO.
         peak_bytes: of the stages of the first replica of each template.
     """
 
     pipelines_s: float
     sync_s: float
     optimizer_s: float
+    broadcast_s: float
     peak_bytes: tuple[float, ...]
 
 
@@ -124,6 +126,7 @@ def both_prices(
         pipeline_seconds(t, unplaced),
         sync_seconds(t, unplaced, work, t.spreads_experts == 1),
         optimizer_seconds(t, unplaced, work),
+        broadcast_seconds(t, unplaced, work, t.spreads_experts == 1),
         tuple(float(n) for k in range(len(plan)) for n in peaks(pricing, unplaced, k)),
     )
     top_k = new_top_k()
@@ -137,9 +140,10 @@ def price_of(found: Candidate) -> Priced:
     price = found.cost
     firsts = [replica for replica in price.replicas if replica.replica == 0]
     return Priced(
-        price.iteration_s - price.sync_s - price.optimizer_s,
+        price.iteration_s - price.sync_s - price.optimizer_s - price.broadcast_s,
         price.sync_s,
         price.optimizer_s,
+        price.broadcast_s,
         tuple(float(s.peak_memory_bytes) for replica in firsts for s in replica.stages),
     )
 
@@ -230,6 +234,7 @@ def test_the_estimate_follows_the_evaluator_when_a_rule_is_scaled(answers, name)
     for estimate, price in found:
         assert estimate.pipelines_s == pytest.approx(price.pipelines_s, rel=1e-9)
         assert estimate.optimizer_s == pytest.approx(price.optimizer_s, rel=1e-9)
+        assert estimate.broadcast_s == pytest.approx(price.broadcast_s, rel=1e-9)
         assert sorted(estimate.peak_bytes) == pytest.approx(sorted(price.peak_bytes), rel=1e-9)
         assert estimate.sync_s == pytest.approx(price.sync_s, rel=2e-3)  # latencies by layer
 

@@ -10,7 +10,7 @@ from planner.cost.evaluate import RankTimes
 from worker.world import pace as emulation
 from worker.world.pace import HIDDEN_S, EmulatedPace, RealPace
 
-TIMES = RankTimes(1.0, 2.0, 0.25, 0.5, 0.125, 0.0625)
+TIMES = RankTimes(1.0, 2.0, 0.25, 0.5, 0.125, 0.0625, 0.03125)
 
 
 class Clock:
@@ -87,7 +87,7 @@ def test_a_step_ends_when_the_last_rank_has_its_gradients_and_all_are_applied(cl
     pace.begin()
     last = clock.now + 3.0
     pace.synchronised(last)
-    assert clock.now == last + TIMES.sync_s + TIMES.optimizer_s
+    assert clock.now == last + TIMES.sync_s + TIMES.optimizer_s + TIMES.broadcast_s
 
 
 def test_short_work_between_two_steps_is_hidden(clock):

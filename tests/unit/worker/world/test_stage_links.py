@@ -95,7 +95,7 @@ def claims(rank, store):
     else:
         links.recv(activation, 0)
         links.send(activation * (10 if rank == 1 else 99), 0)
-    pace = EmulatedPace(RankTimes(0.01 * (rank + 1), 0.0, 0.002, 0.002, 0.0, 0.0))
+    pace = EmulatedPace(RankTimes(0.01 * (rank + 1), 0.0, 0.002, 0.002, 0.0, 0.0, 0.0))
     pace.begin()
     pace.forward()
     free = pace.due()
