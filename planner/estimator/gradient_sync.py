@@ -187,7 +187,7 @@ def broadcast_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stag
             messages, ways = replicas, tp
             if has_experts(t) and others:
                 ways = work.ways[k, s]
-                copies = rules.expert_copies(replicas, tp, ways)
+                copies = replicas * tp // ways  # ranks that hold the same experts
                 numel += rules.broadcast_factor(copies) * others * work.numel[k, s]
                 messages += copies if ways != tp and copies > 1 else 0
             latency_s, byte_s = t.nic[kind, 0], work.nic_s[kind]
