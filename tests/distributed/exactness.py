@@ -8,6 +8,7 @@ a rank, its agent and the operator have tests of their own (`test_random_plans.p
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -37,6 +38,7 @@ MICRO_BATCHES = (1, 2, 4)  # of the references in low precision
 SPREAD = 2.0  # times the largest difference between two of them,
 SPREAD_STEPS = 50  # over so many steps; in a few they have hardly parted
 BIAS_RATE = 0.05  # so large that a step changes the choice of experts
+SILENT_S = 120.0  # a rank that takes longer for a step or a move waits for ever; it says where
 RATE = 0.1  # of dropout, where the family has none of its own
 
 
@@ -219,6 +221,7 @@ def trained(
     held, progress = HeldState(case.model), None
     vault = os.environ.get("VAULT")  # given: the second plan goes on from a checkpoint
     for directive in directives(case, first_epoch, spec):
+        faulthandler.dump_traceback_later(SILENT_S, exit=True)
         if vault is not None and directive.epoch > first_epoch:
             held, progress = HeldState(case.model), None
             directive = restored(directive, Path(vault) / f"{first_epoch}")
@@ -265,6 +268,7 @@ def trained(
             if vault is not None and directive.epoch == first_epoch:
                 save(Path(vault) / f"{first_epoch}", case.model, move, held, progress)
         transport.close()
+    faulthandler.cancel_dump_traceback_later()
 
 
 def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Iterator[dict[str, Any]]:
@@ -276,6 +280,7 @@ def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Itera
 
     engine.spread = noted
     for _ in range(steps):
+        faulthandler.dump_traceback_later(SILENT_S, exit=True)
         result = engine.train_step(None)
         yield {
             "step": engine.progress.step,

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
+from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
 from tests.distributed.exactness import GPUS, Case, cases, trained
 from tests.distributed.pods import place, template
+from tests.families import MIXTURES
 from tests.unit.worker.data.lines import prepared_lines
 from tests.unit.worker.ranks import run_ranks
 from worker.training_settings import LossScale
@@ -27,6 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, 
 STEPS = 4
 VARIANTS = {"without": (0, 0), "with": (1, 1), "mixed": (0, 1), "restored": (1, 0)}
 LOSSES = {"without": (0, 0), "with": (1, 1), "mixed": (1, 0)}
+COUNTED = {"without": (0, 0), "with": (1, 1)}
 IN_SAMPLE = (("without", "with", "restored"), ("without", "mixed"))  # of each job of the sample
 LOST = 1  # this GPU owns rows of the first template, which the second owns too
 DENSE = (  # of four ranks; each trains eight samples, its replicas unequal ones
@@ -89,6 +92,20 @@ def recovery() -> Case:
     return replace(case, spec=spec, plans=plans)
 
 
+def counted_bias() -> Case:
+    """DeepSeek-V3, whose bias of experts all holders have; EP, and who owns what, change."""
+    (*_, case) = cases(11, len(MIXTURES), STEPS, "mixtures")
+    assert any(tensor.is_counted for tensor in model_tensors(case.model))
+    spots = [("a", gpu) for gpu in range(GPUS)]
+    plain = template("1x4", 1, 2, 1, 3, 2), template("2x4", 1, 5, 3)
+    plans = tuple(
+        place((replace(one, stages=(replace(one.stages[0], ep=2, etp=1),)),), spots)
+        for one in plain
+    )
+    spec = case.spec.model_copy(update={"precision": "bf16", "loss_scale": None})
+    return replace(case, spec=spec, plans=(plans[0], plans[1]))
+
+
 def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     """Of each job, the rows of each variant on this GPU."""
     with contextlib.redirect_stdout(sys.stderr):
@@ -104,7 +121,8 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
             (case, VARIANTS if first else few[index], None)
             for index, case in enumerate(jobs()[first:last])
         ]
-        for case, variants, lost in [*wanted, *([] if first else [(recovery(), LOSSES, LOST)])]:
+        further = [(counted_bias(), COUNTED, None), (recovery(), LOSSES, LOST)]
+        for case, variants, lost in [*wanted, *([] if first else further)]:
             rows = {}
             for variant, (before, after) in variants.items():
                 os.environ.pop("VAULT", None)
@@ -153,13 +171,17 @@ def claimed(case, answers):
 
 def test_owners_train_move_save_load_and_recover_the_bits_of_a_job_without_zero(tmp_path):
     """Of a lost owner, survivors get rows that it updated alone from those of another template."""
-    *sample, recovered = ranks_find(tmp_path, 0, SAMPLE)
+    *sample, biased, recovered = ranks_find(tmp_path, 0, SAMPLE)
     for case, answers in zip(jobs(), sample, strict=False):
         claimed(case, answers)
     norms = {value for (_, what), value in known(sample[0], "with").items() if what == "norm"}
     assert "nan" in norms, "no step of the first job is skipped"
     assert norms != {"nan"}
     claimed(recovery(), recovered)
+    claimed(counted_bias(), biased)
+    bias = f"multiplied {counted_bias().model.layers}.router_bias/0/0"
+    moved = {bits for (_, what), bits in known(biased, "with").items() if what == bias}
+    assert len(moved) > 1, "the bias of experts stands still"
     assert {row["step"] for answer in recovered for row in answer["with"]} == {1, 3, 4}
 
 
