@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.formulas import (
+    broadcast_factor,
     micro_batches_within,
     nic_share,
     peak_bytes,
@@ -39,6 +40,11 @@ def test_no_time_trains_nothing_and_the_sum_of_the_stages_one():
 def test_a_ring_sends_twice_what_each_holds_at_most_and_one_holder_nothing(members):
     assert ring_factor(1) == 0
     assert 0 <= ring_factor(members) < 2
+
+
+@given(COUNTS)
+def test_a_ring_broadcasts_each_byte_once_over_each_link_and_one_holder_nothing(members):
+    assert broadcast_factor(members) == (members > 1)
 
 
 @given(COUNTS, COUNTS)
