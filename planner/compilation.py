@@ -36,7 +36,8 @@ EVALUATIONS = 2000  # so many that both engines have come to all that they do
 def warm_up() -> None:
     """Compile what is not compiled yet, in a process of its own; say so before.
 
-    One that was interrupted goes on from the functions that it has finished.
+    One that was interrupted goes on from the functions that it has finished.  A terminal's Ctrl-C
+    reaches this process alone, which ends that one: it would print a traceback while it imports.
     """
     if jit.is_compiled():
         return
@@ -44,7 +45,11 @@ def warm_up() -> None:
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-m", "planner.compilation"]
     subprocess.run(
-        command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, check=False
+        command,
+        env=os.environ | {"PYTHONPATH": path},
+        stdout=subprocess.DEVNULL,
+        check=False,
+        process_group=0,
     )
 
 

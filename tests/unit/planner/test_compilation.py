@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 import pytest
 
-from planner.compilation import forget_others
+from planner.compilation import forget_others, warm_up
+from planner.estimator import jit
 
 
 def test_machine_code_of_other_versions_goes(tmp_path):
@@ -32,3 +36,13 @@ def test_beside_a_copy_among_temporary_files_nothing_is_removed(tmp_path):
     foreign.mkdir()
     forget_others(own)
     assert foreign.exists()
+
+
+def test_ctrl_c_of_a_terminal_reaches_only_who_waits(tmp_path, monkeypatch):
+    group, python = tmp_path / "group", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncut -d ' ' -f 5 /proc/$$/stat > {group}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(jit, "FOLDER", tmp_path)
+    warm_up()
+    assert int(group.read_text()) != os.getpgrp()
