@@ -291,7 +291,7 @@ def rm(
 
 @checkpoint.command(context_settings=SHOWN)
 @click.argument("name", metavar="[JOB]", required=False)
-@job_option
+@click.option("--job", metavar="[NS/]NAME", help="Job of the cluster to save, in place of JOB.")
 @namespace_option
 @click.option(
     "--timeout",

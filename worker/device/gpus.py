@@ -74,7 +74,7 @@ def check_gpus(driver: Driver, count: int) -> None:
     version = driver.version()
     if version is None:
         raise DeviceUnusable(
-            f"{_LIBRARY} is not there, so this pod has no NVIDIA driver; give it GPUs with "
+            f"{_LIBRARY} is not there, so there is no NVIDIA driver here; give a pod GPUs with "
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility, or choose device CPU",
             code="Missing",
         )
