@@ -145,13 +145,16 @@ class PlannerPool:
             yield process
             is_sound = process.is_alive
         finally:
-            self._busy.discard(process)
             # A warm process answers sooner, so it stays unless it would leave too little to others.
             share = self._memory_bytes / (self._size + 1)
             if is_sound and process.memory_bytes < share:
+                self._busy.discard(process)
                 self._idle.append(process)
             else:
-                await process.kill()
+                try:
+                    await process.kill()
+                finally:  # until then `close` waits for its end, too
+                    self._busy.discard(process)
 
     async def _watch_memory(self) -> None:
         while True:

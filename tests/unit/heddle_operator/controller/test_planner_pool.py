@@ -132,6 +132,23 @@ def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
     run(test)
 
 
+def test_no_process_outlives_a_pool_that_is_closed_while_a_search_is_called_off():
+    async def test(pool):
+        await pool.start()
+        (process,) = pool._idle
+        endless = replace(SETTINGS, budget_evaluations=10**9)
+        search = asyncio.ensure_future(pool.search(endless, RequestPlan(LARGE, None), "job"))
+        while process not in pool._busy:
+            await asyncio.sleep(0)
+        search.cancel()
+        for _ in range(3):  # turns, in which the search ends and begins to wait for its process
+            await asyncio.sleep(0)
+        await pool.close()
+        assert not process.is_alive
+
+    run(test)
+
+
 def nice_values_of(pid):
     """Of all threads of a process."""
     threads = Path(f"/proc/{pid}/task").iterdir()
