@@ -138,10 +138,11 @@ def test_no_process_outlives_a_pool_that_is_closed_while_a_search_is_called_off(
         (process,) = pool._idle
         endless = replace(SETTINGS, budget_evaluations=10**9)
         search = asyncio.ensure_future(pool.search(endless, RequestPlan(LARGE, None), "job"))
-        while process not in pool._busy:
+        for _ in range(9):  # turns, until it searches
             await asyncio.sleep(0)
+        assert process in pool._busy
         search.cancel()
-        for _ in range(3):  # turns, in which the search ends and begins to wait for its process
+        for _ in range(3):  # until it waits for the end of its process
             await asyncio.sleep(0)
         await pool.close()
         assert not process.is_alive
