@@ -127,9 +127,9 @@ def text(stored: dict[str, Any]) -> str:
     ]
     last = stored["MCTS"][0][-1]
     seeds = sorted({len(curves) for curves in stored.values()})
-    return f"""LLaMA-3-8B on `{cell().listed.text}`: the best so far in samples per second
-after so many plans, median of {" or ".join(map(str, seeds))} seeds. A point counts up to a
-quarter beyond its budget, as rollouts end with their plan.
+    return f"""LLaMA-3-8B on `{cell().listed.text}`: samples per second of the best plan
+so far, by plans priced. Each row is the median of {" or ".join(map(str, seeds))} seeds. Rollouts
+end with their plan, so a budget may be passed by a quarter.
 
 ![Best so far by plans priced](efficiency.svg)
 

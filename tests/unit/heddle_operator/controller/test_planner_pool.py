@@ -134,17 +134,18 @@ def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
 
 def test_no_process_outlives_a_pool_that_is_closed_while_a_search_is_called_off():
     async def test(pool):
-        await pool.start()
-        (process,) = pool._idle
-        endless = replace(SETTINGS, budget_evaluations=10**9)
-        search = asyncio.ensure_future(pool.search(endless, RequestPlan(LARGE, None), "job"))
-        for _ in range(9):  # turns, until it searches
-            await asyncio.sleep(0)
-        assert process in pool._busy
-        search.cancel()
-        for _ in range(3):  # until it waits for the end of its process
-            await asyncio.sleep(0)
-        await pool.close()
+        is_busy = asyncio.Event()
+
+        async def search():
+            async with pool._process():
+                is_busy.set()
+                await asyncio.Event().wait()  # for an answer that does not come
+
+        searching = asyncio.create_task(search())
+        await is_busy.wait()
+        (process,) = pool._busy
+        searching.cancel()
+        await asyncio.create_task(pool.close())  # once the search waits for the end of its process
         assert not process.is_alive
 
     run(test)
