@@ -1,4 +1,4 @@
-"""How long collectives take of which many groups of ranks have one each, all at once.
+"""How long the collectives of many groups of ranks take, all at once.
 
 Ranks of one node that talk with other nodes share its NIC, so that a member has a share of it;
 inside a node they use its links.
