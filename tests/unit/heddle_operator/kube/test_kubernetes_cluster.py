@@ -271,7 +271,7 @@ def test_times_are_right_though_the_clock_of_this_machine_is_an_hour_off(run, ah
         await adapter.apply(POD)
         now = time.monotonic()
         (pod,) = (await around.observe()).pods
-        assert abs(pod.created_s - now) < 2
+        assert abs(pod.created_s - now) < 20, "far below an hour, and below the ages that follow"
         for age_s, phase in ((30, "ended"), (-30, "pending")):
             gone = datetime.now(UTC) + timedelta(seconds=ahead_s - age_s)
             path = f"{NS}/pods/tiny-a-0"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from heddle_operator.kube import leader_election
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
 from tests.fakes.api_server import an_api_server
@@ -14,15 +17,45 @@ from tests.fakes.api_server import an_api_server
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/heddle"
 
 
-def run(tmp_path, test):
+class Clock:
+    """A clock that stands still but for sleeps, which end at once.
+
+    Attributes:
+        now_s: what it shows.
+        due: (when, what) happens next.
+    """
+
+    def __init__(self):
+        self.now_s, self.due = 0.0, (math.inf, lambda: None)
+
+    def __call__(self):
+        return self.now_s
+
+    async def sleep(self, seconds):
+        self.now_s += seconds
+        if self.now_s >= self.due[0]:
+            self.due[1]()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of the candidates of a test, of which one at a time sleeps."""
+    found = Clock()
+    monkeypatch.setattr(leader_election, "asyncio", SimpleNamespace(sleep=found.sleep))
+    return found
+
+
+def run(tmp_path, test, clock=time.monotonic):
     async def main():
         async with (
             an_api_server() as server,
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
 
-            def lease(identity, duration_s=1):
-                return LeaderElector(api, LeaseSettings("ns", "heddle", identity, duration_s))
+            def lease(identity, duration_s=1, clock=clock):
+                settings = LeaseSettings("ns", "heddle", identity, duration_s)
+                return LeaderElector(api, settings, clock)
 
             await asyncio.wait_for(test(server, lease), 20)
 
@@ -59,27 +92,31 @@ def test_a_held_lease_is_waited_for_until_it_is_released(tmp_path):
     run(tmp_path, test)
 
 
-@pytest.mark.slow
-def test_the_lease_of_a_dead_operator_is_taken_after_its_duration(tmp_path):
+def test_the_lease_of_a_dead_operator_is_taken_after_its_duration(tmp_path, clock):
     async def test(server, lease):
-        await lease("dead", 1).acquire()
-        started_s = time.monotonic()
-        await lease("two").acquire()
+        await lease("dead", 15).acquire()
+        await lease("two", 15).acquire()
         assert holder(server) == "two"
-        assert time.monotonic() - started_s > 1.0
+        assert 15 < clock() <= 15 + 15 / 3
 
-    run(tmp_path, test)
+    run(tmp_path, test, clock)
 
 
 @pytest.mark.slow
 def test_a_lease_that_is_kept_is_not_taken_though_its_clock_is_wrong(tmp_path):
+    """The clock goes on after both have looked, so that a busy machine delays neither."""
+
     async def test(server, lease):
-        first = lease("one", 1)
+        now_s = [0.0]
+        first = lease("one", 1, lambda: now_s[0])
         await first.acquire()
         keeping = asyncio.create_task(first.renew())
-        waiting = asyncio.create_task(lease("two").acquire())
-        writes = ("PUT", PATH)
-        await server.until(lambda s: s.requests.count(writes) >= 5)
+        waiting = asyncio.create_task(lease("two", 1, lambda: now_s[0]).acquire())
+        for _ in range(4):
+            now_s[0] += 0.5
+            await server.until(lambda s: first.left_s() > 0.5)
+            looks = server.requests.count(("GET", PATH))
+            await server.until(lambda s, n=looks: s.requests.count(("GET", PATH)) >= n + 3)
         assert not waiting.done()
         assert holder(server) == "one"
         waiting.cancel()
@@ -102,17 +139,15 @@ def test_who_lost_the_lease_stops(tmp_path):
     run(tmp_path, test)
 
 
-@pytest.mark.slow
-def test_who_cannot_renew_stops_before_another_may_start(tmp_path):
+def test_who_cannot_renew_stops_before_another_may_start(tmp_path, clock):
     async def test(server, lease):
-        first = lease("one", 1)
+        first = lease("one", 15)
         await first.acquire()
-        started_s = time.monotonic()
         server.refuses["GET heddle"] = (500, "etcd is gone")
         await first.renew()
-        assert time.monotonic() - started_s < 1.2
+        assert clock() < 15
 
-    run(tmp_path, test)
+    run(tmp_path, test, clock)
 
 
 def test_a_lost_race_is_no_error(tmp_path):
@@ -130,20 +165,18 @@ def test_a_lost_race_is_no_error(tmp_path):
     run(tmp_path, test)
 
 
-def test_a_renewal_that_is_refused_is_tried_again_soon(tmp_path):
+def test_a_renewal_that_is_refused_is_tried_again_soon(tmp_path, clock):
     """An API server that is busy refuses some, and answers long before the lease is lost."""
 
     async def test(server, lease):
-        first = lease("one", 9)
+        first = lease("one", 15)
         await first.acquire()
         server.refuses["PUT leases/heddle"] = (500, "too busy")
-        renewing = asyncio.create_task(first.renew())
+        clock.due = (7.5, server.refuses.clear)  # after 5 s three tries a second apart have failed
         asked = server.requests.count(("PUT", PATH))
-        await server.until(lambda s: s.requests.count(("PUT", PATH)) >= asked + 3)
-        assert first.left_s() > 0
-        server.refuses.clear()
-        await server.until(lambda s: s.requests.count(("PUT", PATH)) >= asked + 4)
+        renewing = asyncio.create_task(first.renew())
+        await server.until(lambda s: s.requests.count(("PUT", PATH)) >= asked + 5)
         assert not renewing.done()
         renewing.cancel()
 
-    run(tmp_path, test)
+    run(tmp_path, test, clock)

@@ -76,19 +76,20 @@ def test_changes_that_can_wait_are_one_change():
         assert not await trigger.wait(0.0)
         trigger.set_soon(0.01, 0.05)
         assert await trigger.wait(None)
-        return first_s - began_s, clock() - first_s
+        return first_s - began_s, clock() - began_s
 
     first_s, second_s = asyncio.run(main())
     assert first_s >= 0.01 * 0.9
-    assert second_s >= 0.04 * 0.9
+    assert second_s >= (0.01 + 0.05) * 0.9  # however late the first one was heard
 
 
 def test_a_change_that_waited_has_the_time_at_which_it_came():
     async def main():
         trigger = Trigger()
-        came_s = time.monotonic()
+        before_s = time.monotonic()
         trigger.set_soon(0.02, 0.0)
+        after_s = time.monotonic()
         await trigger.wait(None)
-        assert trigger.since_s - came_s < 0.02
+        assert before_s <= trigger.since_s <= after_s
 
     asyncio.run(main())

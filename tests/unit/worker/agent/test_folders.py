@@ -67,7 +67,7 @@ def test_the_loop_goes_on_while_a_disk_does_not_answer(tmp_path, monkeypatch):
         return looks, probing.result()
 
     looks, sentence = asyncio.run(main())
-    assert looks >= 5
+    assert looks >= 2
     assert sentence.startswith(f"output {str(tmp_path)!r} did not take a small file within 0.2 s; ")
     with fifo.open("rb"):  # let the thread end
         pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
 import pytest
 
@@ -44,6 +43,10 @@ def exit_of(pods, slot):
     return next(gone for gone in report.exits if gone.slot == slot)
 
 
+def ranks_of(report):
+    return {rank.slot: rank for rank in report.ranks}
+
+
 def test_a_silent_rank_is_killed_and_its_exit_says_why(pods):
     gone = exit_of(pods, 1)
     assert gone.code == -signal.SIGKILL
@@ -72,8 +75,10 @@ def test_the_stacks_of_a_stuck_rank_are_in_the_log(pods):
 
 def test_a_rank_that_is_slow_or_waits_is_left_alone(pods):
     exit_of(pods, 2)
-    time.sleep(3)  # as long as the stuck one was given
-    ranks = {rank.slot: rank for rank in pods.pods["a"].report().ranks}
+    begun = ranks_of(pods.pods["a"].report())[0].progress
+    # Progress comes once a second: three seconds are as long as the stuck one was given.
+    report = pods.pods["a"].wait(lambda report: ranks_of(report)[0].progress >= begun + 4)
+    ranks = ranks_of(report)
     assert set(ranks) == {0, 3}
     assert ranks[3].waiting
     assert not ranks[0].waiting

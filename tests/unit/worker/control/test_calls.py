@@ -90,7 +90,7 @@ def test_who_waits_for_a_connection_that_was_cut_is_left_behind_and_does_nothing
     begin_s = time.monotonic()
     with pytest.raises(ConnectionError, match="in the middle"):
         make(calls, step, interrupted=True)
-    assert time.monotonic() - begin_s < GRACE_S + 2.0
+    assert time.monotonic() - begin_s < LIMIT_S / 2, "it does not wait until it came"
     assert not activity.waiting
     assert make(calls, threading.current_thread) is not left
     came.set()
@@ -144,5 +144,5 @@ def claims(rank, store):
 @pytest.mark.slow
 def test_a_message_that_is_cut_in_the_middle_ends_a_step_in_time_and_the_process_goes_on():
     for seconds, total in run_ranks("tests.unit.worker.control.test_calls:claims", 2):
-        assert seconds < GRACE_S + 2.0
+        assert seconds < GRACE_S + LIMIT_S / 2
         assert total == 3.0

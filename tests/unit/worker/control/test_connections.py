@@ -58,6 +58,9 @@ def test_to_cut_what_is_gone_is_no_error():
     assert cut(frozenset()) == 0
 
 
+AT_ONCE_S = 5.0  # a cut takes milliseconds; without one both wait for minutes
+
+
 def claims(rank, store):
     """How long two waits in C last once all connections are cut; two ranks."""
     group = Group.form(store, "g", (0, 1), rank, Activity())
@@ -103,11 +106,11 @@ def claims(rank, store):
 
 
 @pytest.mark.slow
-def test_a_collective_and_a_call_of_a_store_end_within_a_second():
+def test_a_collective_and_a_call_of_a_store_end_at_once():
     """The process lives on: gloo's own listening socket is left alone, and so is any other."""
     found, _ = run_ranks("tests.unit.worker.control.test_connections:claims", 2)
     assert found["ended early"] == []
     assert found["count"] >= 3
     assert sorted(found["after"]) == ["collective", "store"]
-    assert all(0 <= after_s < 1.0 for after_s in found["after"].values())
+    assert all(0 <= after_s < AT_ONCE_S for after_s in found["after"].values())
     assert found["channel"] == "x"

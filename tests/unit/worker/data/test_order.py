@@ -85,4 +85,4 @@ def test_few_numbers_stay_where_they_are():
 def test_an_order_of_many_samples_needs_no_time_to_start():
     start_s = time.process_time()
     Permutation(10**15, 1, 0, 0)(10**14)
-    assert time.process_time() - start_s < 0.05
+    assert time.process_time() - start_s < 1.0, "a list of them would take days"

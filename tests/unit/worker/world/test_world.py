@@ -142,6 +142,9 @@ def test_four_ranks_form_their_next_world_in_a_thread_while_they_train():
     }
 
 
+AT_ONCE_S = 5.0  # a cut takes milliseconds; without one a collective waits for minutes
+
+
 def cut_claims(rank, store):
     """When each of three ranks was told that rank 2 has cut its world, on one clock."""
     world = World(store, 1, rank, 3, ((0, 1, 2),), Activity())
@@ -164,4 +167,4 @@ def cut_claims(rank, store):
 @pytest.mark.slow
 def test_who_cuts_its_world_fails_the_peers_at_once():
     *told_s, cut_s = run_ranks("tests.unit.worker.world.test_world:cut_claims", 3)
-    assert all(0 <= at_s - cut_s < 1.0 for at_s in told_s)
+    assert all(0 <= at_s - cut_s < AT_ONCE_S for at_s in told_s)
