@@ -116,23 +116,37 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         found = answer_of(request, profile)
     except HeddleError as error:
         return {"problem": error.named(SPEC_FIELDS)}
-    current_samples_s, current_price, current_holders = None, None, 0
-    if current is not None and not faults(current, workload, composition):
-        current_samples_s = cost_of(current, workload, composition, profile).throughput_samples_s
-        current_price = plan_price(current, composition)
-        current_holders = holders_min(workload.model, current)
     return {
         "plan": found.plan.to_json(),
         "throughput_samples_s": found.cost.throughput_samples_s,
         "iteration_s": found.cost.iteration_s,
         "memory_bytes": found.cost.peak_memory_bytes,
         "simulation_s": found.simulation_s,
-        "current_samples_s": current_samples_s,
         "price": plan_price(found.plan, composition),
-        "current_price": current_price,
-        "current_holders": current_holders,
         "holders_min": found.holders_min,
         "notes": list(found.notes),
+        **(_worth_of(current, workload, composition, profile) if current else {}),
+    }
+
+
+def _worth_of(
+    current: Plan, workload: Workload, composition: Composition, profile: Profile
+) -> dict[str, Any]:
+    """What the current plan is worth on these nodes, or why it has no price there.
+
+    It never takes the answer with it: the job needs the new plan all the more.
+    """
+    found = faults(current, workload, composition)
+    if found:
+        return {"current_problem": found[0]}
+    try:
+        cost = cost_of(current, workload, composition, profile)
+    except HeddleError as error:
+        return {"current_problem": error.named(SPEC_FIELDS)}
+    return {
+        "current_samples_s": cost.throughput_samples_s,
+        "current_price": plan_price(current, composition),
+        "current_holders": holders_min(workload.model, current),
     }
 
 

@@ -248,7 +248,7 @@ def _judge(
     verdict = judge(
         reply,
         live.plan if live else None,
-        forced.sentence if forced else "",
+        forced,
         job.spec.elastic,
         expected_change_s(observed.epochs, now, settings),
         expected_stall_s(observed.stalls_s, settings),
@@ -271,8 +271,8 @@ def _judge(
     if failed is not None:
         return keep_after_failure(failed, now, again)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
-        return recommend(reply, composition, verdict.gain_percent, again)
-    wait, pause = _hold(view, reason, verdict.is_safer)
+        return recommend(reply, composition, verdict, again)
+    wait, pause = _hold(view, reason, verdict.skips_cooldown)
     if reason == "start":
         turn = turn_left_s(view, reply.plan)
         wait, pause = (turn, "job's start backoff") if turn > wait else (wait, pause)
@@ -288,7 +288,7 @@ def _judge(
         cause=causes_of(view.situation),
         steps=job.spec.steps,
         max_gpus=gpu_limits(job, observed, composition).total,
-        moved_by=forced.kind if forced else None,
+        moved_by=verdict.cause.kind if verdict.cause else None,
     )
     goes_on = live is None and view.situation.left is not None
     sentence = "the job goes on from a checkpoint" if goes_on else verdict.sentence
@@ -368,11 +368,11 @@ def _kept_event(
     return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
 
 
-def _hold(view: View, reason: Reason, is_safer: bool) -> tuple[float, str]:
+def _hold(view: View, reason: Reason, skips_cooldown: bool) -> tuple[float, str]:
     """Seconds that adoption must still wait, and for what.
 
-    After aborts, and losses at one step, it waits for the backoff; where neither anything forces
-    the change nor `minHolders` asks for it, for the cooldown.  An epoch that broke before it was on
+    After aborts, and losses at one step, it waits for the backoff; where only gain asks for the
+    change, for the cooldown.  An epoch that broke before it was on
     record as live has no end: the backoff counts from when the loss was seen.
     """
     observed, now = view.observed, view.now
@@ -384,7 +384,7 @@ def _hold(view: View, reason: Reason, is_safer: bool) -> tuple[float, str]:
     )
     step = resume.step if resume else None
     wait = (now if last is None else last) + backoff_s(observed.epochs, view.settings, step) - now
-    waits = reason == "join" and not is_safer
+    waits = reason == "join" and not skips_cooldown
     if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
         cooldown = live.closed_s + view.job.spec.elastic.cooldown_seconds - now
         if cooldown > wait:

@@ -1,9 +1,10 @@
 """Whether to move to another plan: the gain must pay for the stall before the next change.
 
-Invariant: a plan that lost GPUs is always left; otherwise the job moves only if gain >=
-minGainPercent and gain x expected time to the next change > measured stall, or if the state then
-lives on more nodes while these are fewer than minHolders.  What does not pay now
-pays once the cluster has been quiet for long enough, and the verdict says when.
+Invariant: a plan that lost GPUs is always left, and so is one without a price on the nodes that are
+there now.  Otherwise the job moves only if gain >= minGainPercent and gain x expected time to the
+next change > measured stall, or if the state then lives on more nodes while these are fewer than
+minHolders.  What does not pay now pays once the cluster has been quiet for long enough, and the
+verdict says when.
 Source: design, section 5, "Whether to move".
 """
 
@@ -15,6 +16,7 @@ from statistics import median
 from heddle_operator.apis.spec import Elastic
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
 from planner.plans.plan import Plan
 from planner.wording import counted
@@ -22,7 +24,7 @@ from planner.wording import counted
 LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether a plan is adopted, how much it gains, and why.
 
@@ -30,19 +32,26 @@ class Verdict:
         pays_from_change_s: expected time to the next change from which the plan would be adopted;
             None where no such time would change the verdict.
         is_safer: it is adopted because minHolders comes before gain.
+        cause: why the live plan must be left, whatever the gain; None where it need not.
     """
 
     adopts: bool
-    gain_percent: float
     sentence: str
+    gain_percent: float = 0.0
     pays_from_change_s: float | None = None
     is_safer: bool = False
+    cause: MoveCause | None = None
+
+    @property
+    def skips_cooldown(self) -> bool:
+        """Whether more than gain asks for the move."""
+        return self.is_safer or self.cause is not None
 
 
 def judge(
     reply: PlanReply,
     current: Plan | None,
-    forced: str,
+    forced: MoveCause | None,
     elastic: Elastic,
     expected_change_s: float,
     stall_s: float,
@@ -52,19 +61,21 @@ def judge(
     Args:
         reply: with a plan.
         current: the live plan, if there is one.
-        forced: why the live plan lost GPUs, or will; "" if it did not.
+        forced: why the live plan lost GPUs, or will; None if it did not.
         elastic: supplies `minGainPercent` and `minHolders`.
         expected_change_s: time until the cluster is expected to change again.
         stall_s: what a change is expected to cost.
     """
     assert reply.plan is not None, "an answer without a plan is no matter of judgement"
     if current is None:
-        return Verdict(True, 0.0, "the job starts: it had no plan")
-    if forced:
-        return Verdict(True, 0.0, f"the job moves: {forced}")
+        return Verdict(adopts=True, sentence="the job starts: it had no plan")
+    if forced is None and reply.plan == current:
+        return Verdict(adopts=False, sentence="the plan is kept: no better one was found")
     gain = reply.gain
-    if reply.plan == current or gain is None:
-        return Verdict(False, 0.0, "the plan is kept: no better one was found")
+    if forced is not None or gain is None:
+        unpriced = f"its plan has no price on these nodes: {reply.current_problem}"
+        cause = forced or MoveCause("PlanUnpriced", unpriced)
+        return Verdict(adopts=True, sentence=f"the job moves: {cause.sentence}", cause=cause)
     percent = 100 * gain
     held, will_hold = reply.current_holders, reply.holders_min
     if 0 < held < min(will_hold, elastic.min_holders):
@@ -72,23 +83,24 @@ def judge(
             f"the job moves: every piece of the state is then on {counted(will_hold, 'node')} at "
             f"least, not on {held} as now; minHolders is {elastic.min_holders}"
         )
-        return Verdict(True, percent, sentence, is_safer=True)
+        return Verdict(adopts=True, sentence=sentence, gain_percent=percent, is_safer=True)
     if percent < elastic.min_gain_percent:
         return Verdict(
-            False,
-            percent,
-            f"the plan is kept: a gain of {percent:+.1f} % does not pay, minGainPercent is "
-            f"{elastic.min_gain_percent:g}",
+            adopts=False,
+            sentence=f"the plan is kept: a gain of {percent:+.1f} % does not pay, minGainPercent "
+            f"is {elastic.min_gain_percent:g}",
+            gain_percent=percent,
         )
     if gain * expected_change_s <= stall_s:
         return Verdict(
-            False,
-            percent,
-            f"the plan is kept: a gain of {percent:+.1f} % does not pay, because a move takes "
-            f"{stall_s:.2f} s and the next change is expected in {expected_change_s:.0f} s",
-            stall_s / gain if gain > 0 else None,
+            adopts=False,
+            sentence=f"the plan is kept: a gain of {percent:+.1f} % does not pay, because a move "
+            f"takes {stall_s:.2f} s and the next change is expected in {expected_change_s:.0f} s",
+            gain_percent=percent,
+            pays_from_change_s=stall_s / gain if gain > 0 else None,
         )
-    return Verdict(True, percent, f"the job moves: a gain of {percent:+.1f} % pays")
+    sentence = f"the job moves: a gain of {percent:+.1f} % pays"
+    return Verdict(adopts=True, sentence=sentence, gain_percent=percent)
 
 
 def expected_change_s(epochs: tuple[EpochRecord, ...], now: float, settings: Settings) -> float:

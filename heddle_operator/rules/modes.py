@@ -7,6 +7,7 @@ Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are th
 from __future__ import annotations
 
 from heddle_operator.rules.failures import failed_attempt
+from heddle_operator.rules.gain import Verdict
 from heddle_operator.rules.gpu_limits import most_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, Phase
@@ -83,15 +84,14 @@ def adopt_referenced(
 
 
 def recommend(
-    reply: PlanReply, composition: Composition, gain_percent: float, again: float | None
+    reply: PlanReply, composition: Composition, verdict: Verdict, again: float | None
 ) -> Decision:
-    """Mode Recommend: say what would be done."""
+    """Mode Recommend: say what would be done, and why."""
     assert reply.plan is not None
     shape = ", ".join(map(str, reply.plan.templates))
-    sentence = (
-        f"a plan is recommended and not adopted (mode Recommend): {shape}; it gains "
-        f"{gain_percent:+.1f} %"
-    )
+    gains = f"it gains {verdict.gain_percent:+.1f} %"
+    why = gains if verdict.cause is None else f"the job keeps its own, and {verdict.cause.sentence}"
+    sentence = f"a plan is recommended and not adopted (mode Recommend): {shape}; {why}"
     key = f"recommended-{composition.digest}-{reply.plan.digest}"
     event = RecordEvent(key, "PlanRecommended", sentence)
     return Decision(

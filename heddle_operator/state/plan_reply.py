@@ -71,10 +71,11 @@ class PlanReply:
 
     Attributes:
         plan: the best plan found; None if none is feasible.
-        current_samples_s: throughput of the current plan on the same composition; None where it no
-            longer fits.
+        current_samples_s: throughput of the current plan on the same composition; None where it
+            has no price there.
+        current_problem: why it has none, in words.
         current_holders: nodes that every piece of the state lives on at least, by the current plan;
-            0 where it no longer fits.
+            0 where it has no price.
         memory_bytes: most that a GPU is to hold.
         price: money per hour of the plan's nodes, where money decides; else None.
         current_price: the same of the current plan.
@@ -90,6 +91,7 @@ class PlanReply:
     memory_bytes: int = 0
     simulation_s: float = 0.0
     current_samples_s: float | None = None
+    current_problem: str = ""
     holders_min: int = 0
     current_holders: int = 0
     problem: str = ""
@@ -103,7 +105,7 @@ class PlanReply:
         """Share by which the plan is better than the current one, which it may replace.
 
         Of samples per second, or of samples for the same money where money decides; None where the
-        current plan no longer fits.
+        current plan has no price.
         """
         if self.current_samples_s is None:
             return None

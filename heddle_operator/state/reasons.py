@@ -45,6 +45,7 @@ MoveKind = Literal[
     "GPUFailed",
     "FewerGPUs",
     "PodTooLarge",
+    "PlanUnpriced",
 ]
 # What keeps a pod from starting: its image, its containers, the scheduler, its network or volumes,
 # its own end, a refusal by the API server or by the kubelet, an agent that is not understood, or

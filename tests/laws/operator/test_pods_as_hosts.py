@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from heddle_operator.apis.spec import Elastic
+from heddle_operator.controller.planner_server import SearchSettings, answer
 from heddle_operator.epochs.members import missing_pods, seats_on_pods
 from heddle_operator.rules.candidates import usable_nodes
+from heddle_operator.rules.gain import judge
 from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.situation import Situation
 from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
@@ -142,6 +146,41 @@ def test_the_plan_for_hosts_is_the_plan_for_as_many_nodes(composition, min_holde
     if min_holders == 1:
         assert again.cost.iteration_s <= found.cost.iteration_s
     assert again.bytes_to_move == bytes_to_move(MODEL, found.plan, again.plan)
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(st.data())
+def test_a_live_plan_whose_group_spans_two_pods_is_left_once_for_one_that_has_a_price(data):
+    """It ran before pods were hosts, or its pods were adopted: there is no gain to wait for."""
+    composition = data.draw(clusters())
+    whole = Composition(tuple(replace(node, hosts=()) for node in composition.nodes))
+    live = data.draw(
+        plans_on(whole).filter(lambda plan: faults(plan, workload_of(plan), composition))
+    )
+    found = after(live, composition)
+    assume(found.plan is not None)  # a job without another plan trains on
+    verdict = judge(found, live, None, Elastic(minGainPercent=90), 0.0, 60.0)
+    assert verdict.adopts
+    assert verdict.cause is not None
+    assert verdict.cause.kind == "PlanUnpriced"
+    assert "stays in one host" in verdict.sentence
+    again = judge(after(found.plan, composition), found.plan, None, Elastic(), 0.0, 60.0)
+    assert (again.adopts, again.cause) == (False, None)
+
+
+def after(live: Plan, composition: Composition) -> PlanReply:
+    """The planner's answer to a job that runs this plan, on these nodes."""
+    asked = SearchSettings(
+        model=MODEL.name,
+        global_batch=workload_of(live).global_batch,
+        sequence_length=128,
+        budget_evaluations=50,
+    )
+    question = {"composition": composition.to_json(), "current": live.to_json()}
+    found = answer(asked, demo_profile(), question)
+    plan, notes = found.pop("plan", None), found.pop("notes", ())
+    return PlanReply(plan=plan and Plan.from_json(plan), notes=tuple(notes), **found)
 
 
 def test_two_hosts_of_a_node_are_one_holder():

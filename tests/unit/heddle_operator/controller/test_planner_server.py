@@ -12,6 +12,7 @@ from planner.cost.variants import FEW_GPUS
 from planner.plans.plan import Plan, faults
 from planner.profiles.profile import load_profile
 from planner.request import DEFAULT_EVALUATIONS
+from tests.builders import placed, template
 
 SETTINGS = SearchSettings(
     model="tiny-llama", global_batch=32, sequence_length=128, budget_evaluations=20
@@ -41,7 +42,7 @@ def test_a_plan_fits_what_was_asked_for_and_the_same_question_has_the_same_answe
     assert faults(plan, SETTINGS.workload, TWO) == ()
     assert found["throughput_samples_s"] > 0
     assert found["memory_bytes"] > 0
-    assert found["current_samples_s"] is None
+    assert "current_samples_s" not in found
     assert ask(profile, TWO)["plan"] == found["plan"]
 
 
@@ -51,7 +52,18 @@ def test_the_current_plan_is_priced_where_it_still_fits(profile):
     other = Composition(
         (Node(name="x", gpu_type="demo-fast", gpus=1), Node(name="y", gpu_type="demo-fast", gpus=1))
     )
-    assert ask(profile, other, current)["current_samples_s"] is None
+    found = ask(profile, other, current)
+    assert "current_samples_s" not in found
+    assert "not in the composition" in found["current_problem"]
+
+
+def test_a_current_plan_without_a_profile_does_not_take_the_answer_with_it(profile):
+    unprofiled = placed(template("1x3 1x3", micro_batch=32), composition=TWO)
+    assert faults(unprofiled, SETTINGS.workload, TWO) == ()
+    found = ask(profile, THREE, unprofiled)
+    assert found["plan"] == ask(profile, THREE)["plan"]
+    assert "current_samples_s" not in found
+    assert "micro-batch 32" in found["current_problem"]
 
 
 def test_a_composition_without_a_plan_gets_the_reason(profile):

@@ -17,6 +17,7 @@ from heddle_operator.rules.gain import (
 )
 from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -29,9 +30,10 @@ TWO = Composition(
 )
 OLD = fake_plan(ONE, a_job().workload)
 NEW = fake_plan(TWO, a_job().workload)
+LEFT = MoveCause("NodeLeaving", "a left")
 
 
-def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
+def verdict(gain, forced=None, current=OLD, plan=NEW, fits=True, change_s=600.0, stall_s=1.0):
     reply = PlanReply(
         plan=plan,
         throughput_samples_s=100.0 * (1 + gain),
@@ -44,8 +46,10 @@ def verdict(gain, forced="", current=OLD, plan=NEW, fits=True, change_s=600.0, s
     ("case", "adopts", "words"),
     [
         ({"gain": 0.0, "current": None}, True, "the job starts"),
-        ({"gain": -0.5, "forced": "a left", "fits": False}, True, "the job moves: a left"),
+        ({"gain": -0.5, "forced": LEFT, "fits": False}, True, "the job moves: a left"),
         ({"gain": 0.0, "plan": OLD}, False, "no better one"),
+        ({"gain": 0.0, "plan": OLD, "fits": False}, False, "no better one"),
+        ({"gain": -0.5, "fits": False}, True, "the job moves: its plan has no price"),
         (
             {"gain": 0.008},
             False,
@@ -75,7 +79,7 @@ def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopt
         holders_min=will_hold,
         current_holders=held,
     )
-    found = judge(reply, OLD, "", a_job(minHolders=2).spec.elastic, 600.0, 1.0)
+    found = judge(reply, OLD, None, a_job(minHolders=2).spec.elastic, 600.0, 1.0)
     assert (found.adopts, found.is_safer) == (adopts, adopts)
     if adopts:
         assert found.sentence == (
@@ -167,7 +171,7 @@ def test_a_suspension_before_the_first_step_is_no_failed_attempt():
 
 def test_another_plan_that_is_no_faster_never_pays_even_if_no_gain_is_asked_for():
     reply = PlanReply(plan=NEW, throughput_samples_s=100.0, current_samples_s=100.0)
-    kept = judge(reply, OLD, "", Elastic(minGainPercent=0), 600.0, 1.0)
+    kept = judge(reply, OLD, None, Elastic(minGainPercent=0), 600.0, 1.0)
     assert (kept.adopts, kept.pays_from_change_s) == (False, None)
 
 

@@ -29,7 +29,7 @@ def moved(operator):
         a for a in decision.actions if isinstance(a, RecordEvent) and a.reason == "PlanSelected"
     )
     assert operator.cluster.records.all[-1].moved_by == adopt.moved_by
-    return adopt.moved_by, event.message.removeprefix(f"epoch {adopt.epoch} (drain): ")
+    return adopt.moved_by, event.message.removeprefix(f"epoch {adopt.epoch} ({adopt.reason}): ")
 
 
 def limit(operator, **elastic):
@@ -143,6 +143,39 @@ def test_a_job_that_starts_or_grows_is_forced_by_nothing():
     operator.cluster.add_node("b")
     kind, _ = moved(operator)
     assert kind is None
+
+
+def without_price(operator, plan):
+    """The planner finds that a plan has no price on the nodes that are there from now on."""
+    cluster, answer = operator.cluster, operator.cluster.answer_plans
+
+    def answer_plans():
+        answer()
+        for key, reply in cluster.replies.items():
+            if key.current == plan.digest:
+                cluster.replies[key] = replace(reply, current_samples_s=None, current_problem="why")
+
+    cluster.answer_plans = answer_plans
+
+
+@pytest.mark.parametrize("mode", ["Auto", "Recommend"])
+def test_a_plan_without_a_price_is_left_at_once_where_the_mode_lets_the_job_move(mode):
+    operator = running("a", mode=mode, minGainPercent=90, cooldownSeconds=600)
+    operator.cluster.add_node("b")
+    operator.settle()
+    before = operator.cluster.records.all
+    without_price(operator, before[-1].plan)
+    operator.cluster.add_node("c")
+    if mode == "Recommend":
+        assert operator.settle().reason == "PlanRecommended"
+        assert "its plan has no price on these nodes: why" in operator.decision.message
+        assert operator.cluster.records.all == before
+        return
+    expected = "the job moves: its plan has no price on these nodes: why"
+    assert moved(operator) == ("PlanUnpriced", expected)
+    operator.settle()
+    kinds = [record.moved_by for record in operator.cluster.records.all]
+    assert kinds == [None, None, "PlanUnpriced"]
 
 
 def test_every_kind_is_one_word():
