@@ -121,6 +121,45 @@ class Seat:
         return self._device < stage.ep * stage.expert_tp
 
     @property
+    def expert_ranks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks among which its tokens travel, each of them ascending.
+
+        One rank of each EP run, which together hold all experts and have one ETP part of them; and
+        the ETP run, whose ranks share each of their experts.
+        """
+        (block, ep), (part, etp) = self.expert_block, self.expert_part
+        run = self._device - part
+        first = run - block * etp
+        return (
+            self._ranks_of(range(first + part, first + part + ep * etp, etp)),
+            self._ranks_of(range(run, run + etp)),
+        )
+
+    @property
+    def owner_ranks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ranks among which ZeRO 1 cuts its state, in order of shares.
+
+        Of all but experts, its slot of each replica; of experts, those that hold the same.
+        """
+        stage = self.pipeline.template.stages[self.stage]
+        devices, ways = self.pipeline.template.replicas * stage.tp, stage.ep * stage.expert_tp
+        return (
+            self._ranks_of(range(self.slot, devices, stage.tp)),
+            self._ranks_of(range(self._device % ways, devices, ways)),
+        )
+
+    def _ranks_of(self, devices: range) -> tuple[int, ...]:
+        """Ranks of devices of its stage: those of each replica follow `stride` behind the last."""
+        groups, tp = self.pipeline.ranks, self.tp
+        stride = groups[-1][-1] + 1 - groups[0][0]
+        first = groups[self.stage][0] - self.pipeline.replica * stride
+        if devices.step % tp == 0:  # one slot: no device is looked at alone
+            start = first + devices.start // tp * stride + devices.start % tp
+            step = devices.step // tp * stride
+            return tuple(range(start, start + len(devices) * step, step))
+        return tuple(first + device // tp * stride + device % tp for device in devices)
+
+    @property
     def tp_ranks(self) -> tuple[int, ...]:
         """Ranks of its TP group, in slot order."""
         return self.pipeline.ranks[self.stage]
@@ -152,22 +191,6 @@ class RankMap:
         own = (one for one in self.pipelines if one.template_index == template)
         return [rank for pipeline in own for rank in pipeline.ranks[stage]]
 
-    def expert_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks among which a seat's tokens travel, each of them ascending.
-
-        Returns:
-            One rank of each EP run, which together hold all experts and have one ETP part of them;
-            and the ETP run, whose ranks share each of their experts.
-        """
-        devices = self.stage_ranks(seat.pipeline.template_index, seat.stage)
-        (block, ep), (part, etp) = seat.expert_block, seat.expert_part
-        run = devices.index(seat.rank) - part
-        first = run - block * etp
-        return (
-            tuple(devices[first + index * etp + part] for index in range(ep)),
-            tuple(devices[run : run + etp]),
-        )
-
     def owner_sets(self, template: int, stage: int) -> tuple[RankSets, RankSets]:
         """The sets of ranks among which ZeRO 1 cuts the state of a stage, in order of shares.
 
@@ -175,19 +198,12 @@ class RankMap:
             One for each slot, with its rank of each replica of the template; and one for each of
             the EP x ETP parts of the experts, with those that hold it.
         """
-        devices = self.stage_ranks(template, stage)
-        filled = next(one.template for one in self.pipelines if one.template_index == template)
-        one = filled.stages[stage]
-        ways = one.ep * one.expert_tp
+        seats = [self.seats[rank] for rank in self.stage_ranks(template, stage)]
+        one = seats[0].pipeline.template.stages[stage]
         return (
-            tuple(tuple(devices[slot :: one.tp]) for slot in range(one.tp)),
-            tuple(tuple(devices[part::ways]) for part in range(ways)),
+            tuple(seat.owner_ranks[0] for seat in seats[: one.tp]),
+            tuple(seat.owner_ranks[1] for seat in seats[: one.ep * one.expert_tp]),
         )
-
-    def owner_ranks(self, seat: Seat) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The ranks among which ZeRO 1 cuts the state of a seat: of all but experts, of experts."""
-        of_slots, of_experts = self.owner_sets(seat.pipeline.template_index, seat.stage)
-        return of_slots[seat.slot], next(one for one in of_experts if seat.rank in one)
 
     @staticmethod
     def of(plan: Plan) -> RankMap:

@@ -48,7 +48,6 @@ from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
-from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
 from worker.data.dataset import Dataset
@@ -229,14 +228,14 @@ class DeepSpeedEngine:
         self._current = CurrentContext()
         self._contexts: Iterator[ForwardContext] = iter(())  # of the next forward passes
         self._parameters = StageParameters(build.buffers)
-        self._pipeline = self._build(build.plan)
+        self._pipeline = self._build()
         self._parameters.add_up()
         gradients = partial(gradient_pieces, build, common_refinement([build.plan]))
         self._sync = GradientSync(build.model, build.plan, seat, world, gradients)
         spread = Spread(build, self._sync.bucket)
         self.spread, self.weights = spread.weights_, spread.whole_weights
 
-    def _build(self, plan: Plan) -> _Pipeline:
+    def _build(self) -> _Pipeline:
         seat, model = self._seat, self._model
         tp = TensorParallel(seat.tp, seat.slot, self._world.groups.get(seat.tp_ranks))
         specs = [
@@ -249,7 +248,7 @@ class DeepSpeedEngine:
         module = _Module(seat, Grid(seat), layers=specs, loss_fn=loss)
         for layer in module.forward_funcs:
             layer.recompute = seat.recompute
-        place_experts(module.forward_funcs, seat, plan, self._world)
+        place_experts(module.forward_funcs, seat, self._world)
         settings = {
             "train_batch_size": seat.pipeline.rounds * seat.pipeline.template.micro_batch,
             "train_micro_batch_size_per_gpu": seat.pipeline.template.micro_batch,

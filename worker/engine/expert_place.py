@@ -7,8 +7,7 @@ from typing import Protocol
 
 import torch
 
-from planner.plans.plan import Plan
-from planner.plans.ranks import RankMap, Seat
+from planner.plans.ranks import Seat
 from worker.model.experts.exchange import Place
 from worker.model.experts.mixture import ExpertPlace
 from worker.model.model import Layer, MoeBlock
@@ -24,11 +23,11 @@ class Peers(Protocol):
         """The numbers of a tensor that peers had a part in."""
 
 
-def expert_place(seat: Seat, plan: Plan, world: Peers) -> ExpertPlace:
+def expert_place(seat: Seat, world: Peers) -> ExpertPlace:
     """The place of a rank, whose world has a group for each set that it needs."""
     if not seat.pipeline.template.stages[seat.stage].is_tiled:
         return ExpertPlace()
-    ep, etp = RankMap.of(plan).expert_ranks(seat)
+    ep, etp = seat.expert_ranks
 
     def place(ranks: Ranks) -> Place | None:
         return Place(world.groups[ranks], ranks.index(seat.rank)) if len(ranks) > 1 else None
@@ -36,9 +35,9 @@ def expert_place(seat: Seat, plan: Plan, world: Peers) -> ExpertPlace:
     return ExpertPlace(True, place(ep), place(etp), world.host)
 
 
-def place_experts(layers: Iterable[Layer], seat: Seat, plan: Plan, world: Peers) -> None:
+def place_experts(layers: Iterable[Layer], seat: Seat, world: Peers) -> None:
     """Tell the layers of a stage where their experts are."""
-    place = expert_place(seat, plan, world)
+    place = expert_place(seat, world)
     for layer in layers:
         if isinstance(layer, MoeBlock):
             layer.place = place

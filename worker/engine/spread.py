@@ -82,7 +82,7 @@ class Spread:
         return found
 
     def _plan(self, ranks: RankMap) -> tuple[_Sent, ...]:
-        dense, experts = ranks.owner_ranks(self._build.seat)
+        dense, experts = self._build.seat.owner_ranks
         by_set: dict[Ranks, list[Tensor]] = {}
         for tensor in self._tensors:
             by_set.setdefault(experts if tensor.experts else dense, []).append(tensor)

@@ -38,7 +38,7 @@ def warm_kernels(build: StageBuild) -> None:
     ]
     for layer in layers:
         layer.recompute = cast("StageRecompute", seat.recompute)
-    place_experts(layers, seat, build.plan, SilentPeers(device))
+    place_experts(layers, seat, SilentPeers(device))
     parameters.add_up()
     documents = None
     if build.spec.data.document_mask:

@@ -52,8 +52,8 @@ def rank_sets(model: ModelShape, plan: Plan) -> tuple[Ranks, ...]:
     ranks = RankMap.of(plan)
     found |= {group for pipeline in ranks.pipelines for group in pipeline.ranks}
     tiled = (s for s in ranks.seats if s.pipeline.template.stages[s.stage].is_tiled)
-    found |= {group for seat in tiled for group in ranks.expert_ranks(seat)}
-    found |= {group for seat in ranks.seats if plan.zero for group in ranks.owner_ranks(seat)}
+    found |= {group for seat in tiled for group in seat.expert_ranks}
+    found |= {group for seat in ranks.seats if plan.zero for group in seat.owner_ranks}
     everyone = tuple(range(plan.gpus))
     return (*sorted(ranks for ranks in found if 1 < len(ranks) < plan.gpus), everyone)
 

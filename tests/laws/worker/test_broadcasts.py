@@ -165,7 +165,7 @@ def test_the_plans_have_owners_of_dense_tensors_and_of_experts_apart():
     sent = [broadcast_messages(what, RankMap.of(plan)) for plan, what in found]
     assert sum(map(bool, sent)) >= 10
     ranks = [RankMap.of(plan) for plan, what in found if what.model.experts]
-    both = [one.owner_ranks(seat) for one in ranks for seat in one.seats]
+    both = [seat.owner_ranks for one in ranks for seat in one.seats]
     assert any(dense != experts and len(experts) > 1 for dense, experts in both)
     assert any(dense != experts and len(experts) == 1 < len(dense) for dense, experts in both)
     stages = [s for plan, _ in found for one in plan.templates for s in one.stages]

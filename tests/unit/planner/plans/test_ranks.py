@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from planner.plans.ranks import RankMap
-from tests.builders import MODEL, compositions, on_one_node, plans_on, template
+from tests.builders import MODEL, compositions, moe_plans, on_one_node, plans_on, template
 
 
 @given(compositions().flatmap(plans_on))
@@ -43,7 +43,7 @@ def test_tokens_travel_among_ranks_that_have_all_experts_once_and_all_parts_of_e
     stage = replace(plain.stages[0], ep=ep, etp=etp)
     ranks = RankMap.of(on_one_node(replace(plain, stages=(stage,))))
     for seat in ranks.seats:
-        spread, run = ranks.expert_ranks(seat)
+        spread, run = seat.expert_ranks
         assert seat.rank in spread
         assert seat.rank in run
         assert [ranks.seats[r].expert_block for r in spread] == [(b, ep) for b in range(ep)]
@@ -60,3 +60,23 @@ def test_replicas_whose_tokens_stay_at_home_have_rounds_of_their_own():
         stage = replace(plain.stages[0], ep=ep, etp=etp)
         plan = on_one_node(replace(plain, stages=(stage,)))
         assert [one.rounds for one in RankMap.of(plan).pipelines] == rounds
+
+
+@given(moe_plans())
+def test_a_seat_names_the_ranks_that_hold_what_it_holds_in_the_order_of_their_shares(plan):
+    """Counted from the seat alone: what one seat costs, whatever the number of ranks."""
+    ranks = RankMap.of(plan.with_zero(1))
+    for seat in ranks.seats:
+        stage = [
+            one
+            for one in ranks.seats
+            if (one.pipeline.template_index, one.stage)
+            == (seat.pipeline.template_index, seat.stage)
+        ]
+        dense, experts = seat.owner_ranks
+        assert dense == tuple(one.rank for one in stage if one.slot == seat.slot)
+        alike = (seat.expert_block, seat.expert_part)
+        held = tuple(one.rank for one in stage if (one.expert_block, one.expert_part) == alike)
+        assert experts == held
+        assert seat.owner == (dense.index(seat.rank), len(dense))
+        assert seat.expert_owner == (experts.index(seat.rank), len(experts))

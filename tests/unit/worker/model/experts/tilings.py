@@ -118,7 +118,7 @@ def _differences(rank: int, store: Any, epoch: int, plan: Plan) -> dict[str, Any
     with contextlib.closing(_Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
-        place = expert_place(seat, plan, world)
+        place = expert_place(seat, world)
         weights = whole()
         own = _own_experts(seat, weights)
         router = weights["router"].requires_grad_()
@@ -210,7 +210,7 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
         numbers = torch.arange(2 * TRAVELLERS).view(TRAVELLERS, 2) % 4
         weights = torch.ones(TRAVELLERS, 2, dtype=torch.float64, requires_grad=True)
         routes = Routes(numbers, weights, torch.ones(TRAVELLERS, 4))
-        place = expert_place(seat, plan, world)
+        place = expert_place(seat, world)
         products = of_experts(own[0], own[1], own[2], torch.relu)
         out = visited(h, routes, place, tp, products)
         sent.append(0)
