@@ -26,7 +26,7 @@ from pydantic_core import CoreSchema, core_schema
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
-from planner.model.workload import MOST_SAMPLES, MOST_TOKENS
+from planner.model.workload import MOST_COUNT, MOST_SAMPLES, MOST_SEED, MOST_TOKENS
 
 # Suffixes of inputs of `heddle data prepare`.
 TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
@@ -89,7 +89,9 @@ class OldSpelling:
 Precision = Literal["fp32", "bf16", "fp16"]
 Verify = Annotated[Literal["Moved", "Full"], OldSpelling()]
 OnNonFinite = Annotated[Literal["Stop", "Skip"], OldSpelling()]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+CountFrom0 = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -231,11 +233,11 @@ class Training(Section):
         ),
     )
     loss_scale: LossScale | None = None
-    seed: int = Field(
+    seed: Seed = Field(
         default=1, description="Seed of the weights, of dropout and of the order of samples."
     )
     learning_rate: Positive = Field(default=1e-3, description="Learning rate after the warm-up.")
-    warmup_steps: Annotated[int, Field(ge=0)] = Field(
+    warmup_steps: CountFrom0 = Field(
         default=50, description="Steps over which the learning rate grows from 0."
     )
     schedule: Schedule = Schedule()

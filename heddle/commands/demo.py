@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.cli.options import A_FILE
-from planner.model.workload import DEMO_MODELS
+from planner.model.workload import DEMO_MODELS, MOST_COUNT
 
 if TYPE_CHECKING:
     from heddle.demo.run import DemoOptions, DemoRun
@@ -57,7 +57,7 @@ NARROW = 80  # columns below which the live view does not fit
     show_default=True,
     help="Model that is trained; tiny-mixtral and tiny-deepseek are mixtures of experts.",
 )
-@click.option("--steps", type=click.IntRange(1), help="Number of steps to train.")
+@click.option("--steps", type=click.IntRange(1, MOST_COUNT), help="Number of steps to train.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),

@@ -14,6 +14,7 @@ from typing import Literal
 from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition, Node
 from planner.errors import InvalidComposition
+from planner.model.workload import MOST_COUNT
 from planner.strict_yaml import read_yaml
 from planner.wording import did_you_mean, kind_of
 
@@ -108,11 +109,17 @@ def _event(row: object, where: str) -> Event:
             f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}", code="Malformed"
         )
     step, verb = row.get("at_step"), verbs[0]
-    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+    if not isinstance(step, int) or isinstance(step, bool):
         raise InvalidScript(
             f"{where} has at_step {step!r}; it must be a number of completed steps",
             field="at_step",
             code="Malformed",
+        )
+    if not 0 <= step <= MOST_COUNT:
+        raise InvalidScript(
+            f"{where} has at_step {step:,}; it must be from 0 to {MOST_COUNT:,} completed steps",
+            field="at_step",
+            code="OutOfRange",
         )
     if verb != "join":
         if not isinstance(row[verb], str):

@@ -25,7 +25,15 @@ from heddle_operator.apis.model import Model
 from heddle_operator.apis.references import ConfigMapName
 from planner.model.workload import Recompute, Zero
 from worker.log_lines import Format
-from worker.training_settings import Count, NotNegative, OldSpelling, Section, Training, Verify
+from worker.training_settings import (
+    Count,
+    CountFrom0,
+    NotNegative,
+    OldSpelling,
+    Section,
+    Training,
+    Verify,
+)
 
 # Two planner processes serve all jobs of a cluster, so others wait for a search as long as it
 # takes; a plan of 4,096 GPUs is found within 0.05 s.
@@ -264,7 +272,7 @@ class JobSpec(Section):
         ),
         json_schema_extra=NULLABLE,
     )
-    backoff_limit: Annotated[int, Field(ge=0)] | None = Field(
+    backoff_limit: CountFrom0 | None = Field(
         default=None,
         description=(
             "Largest number of failed attempts in a row to start or to recover. One more "
@@ -273,7 +281,7 @@ class JobSpec(Section):
         ),
         json_schema_extra=NULLABLE,
     )
-    ttl_seconds_after_finished: Annotated[int, Field(ge=0)] | None = Field(
+    ttl_seconds_after_finished: CountFrom0 | None = Field(
         default=None,
         description=(
             "Seconds from the end of the job to its deletion, with all objects that it "

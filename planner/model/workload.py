@@ -27,6 +27,8 @@ Zero = Literal["Off", "Stage1", "Auto"]
 RECOMPUTATIONS: tuple[Recompute, ...] = get_args(Recompute)
 MOST_SAMPLES = 2**20  # of a step; beyond these somebody has mistyped, and a search takes for ever
 MOST_TOKENS = 2**24  # of a sample
+MOST_COUNT = 10**9  # of steps, seconds, GPUs ... of a job: a billion steps take decades
+MOST_SEED = 2**53  # JSON keeps whole numbers exactly up to it, whoever reads them
 STAGE_RECOMPUTATIONS: tuple[StageRecompute, ...] = get_args(StageRecompute)
 
 

@@ -54,9 +54,14 @@ def bad_values(field: Mapping[str, Any]) -> Iterator[tuple[object, str]]:
         yield NONSENSE, "number"
         lowest, highest = field.get("minimum"), field.get("maximum")
         if lowest is not None:
-            yield lowest - 1, f"{lowest:,.15g}"
+            yield lowest - 1, stated(lowest)
         if highest is not None:
-            yield highest + 1, f"{highest:,.15g}"
+            yield highest + 1, stated(highest)
+
+
+def stated(limit: float) -> str:
+    """A limit as sentences write it."""
+    return f"{limit:,}" if isinstance(limit, int) else f"{limit:,.15g}"
 
 
 OF_ONE_VALUE = ("planner.method", "suspend")  # their sentence says what to do
@@ -66,6 +71,40 @@ SPEC = [
     for value, allowed in bad_values(field)
     if ".".join(path) not in OF_ONE_VALUE
 ]
+
+
+INTEGERS = {
+    ".".join(path): field for path, field in leaves(spec_schema()) if field.get("type") == "integer"
+}
+
+
+def test_every_whole_number_of_a_job_has_both_bounds():
+    assert {"steps", "training.seed", "elastic.maxGPUs", "checkpoint.keep.last"} <= set(INTEGERS)
+    assert [
+        path for path, field in INTEGERS.items() if not {"minimum", "maximum"} <= set(field)
+    ] == []
+
+
+@pytest.mark.parametrize("path", INTEGERS)
+def test_a_whole_number_of_thirty_digits_is_refused_with_its_field(path):
+    body = heddle_job("tiny")
+    at = body["spec"]
+    *sections, name = path.split(".")
+    for key in sections:
+        at = at.setdefault(key, dict(NEEDED.get(key, {})))
+    at[name] = 10**30
+    with pytest.raises(InvalidJob) as refused:
+        load_job(body)
+    assert (refused.value.code, refused.value.field) == ("OutOfRange", f"spec.{path}")
+
+
+@pytest.mark.parametrize("name", ["train", "demo"])
+def test_every_whole_number_of_a_command_that_trains_has_both_bounds(name):
+    kinds = {one.name: one.type for one in heddle.get_command(None, name).params}
+    numbers = {key: kind for key, kind in kinds.items() if kind.name.startswith("integer")}
+    assert "seed" in numbers
+    for kind in numbers.values():
+        assert None not in (kind.min, kind.max)
 
 
 def one_sentence(text: str) -> None:
