@@ -10,6 +10,8 @@ import pytest
 
 from planner.errors import HeddleError
 
+WORDS = 30  # of a sentence
+
 
 @contextmanager
 def refused(

@@ -120,6 +120,18 @@ def test_an_error_of_several_mistakes_says_which_by_its_code():
     assert not unlisted
 
 
+def test_an_error_of_weights_says_which_tensor_file_or_folder():
+    silent = [
+        f"{name(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "InvalidWeights"
+        and not {"code", "field"} <= {given.arg for given in node.keywords}
+    ]
+    assert not silent
+
+
 def test_unit_tests_mirror_the_sources():
     unit = ROOT / "tests" / "unit"
     tests = [path.relative_to(unit) for path in unit.rglob("test_*.py")]

@@ -48,6 +48,7 @@ def check_room(folder: Path, needed_bytes: int) -> None:
         raise InvalidWeights(
             f"the weights have {needed_bytes:,} bytes, {there} has room for {free:,}; name a "
             "folder on another disk",
+            field="folder",
             code="Unwritable",
         )
 
@@ -57,5 +58,6 @@ def cannot_write(folder: Path, error: Exception) -> InvalidWeights:
     return InvalidWeights(
         f"{folder} cannot be written: {reason_of(error).lower()}; name another folder, or make "
         "room",
+        field="folder",
         code="Unwritable",
     )

@@ -102,7 +102,7 @@ def check(folder: Path, output: str) -> None:
     model, family = _model_of(folder)
     untrainable = why_untrainable(model, sequence_length=1)
     if untrainable is not None:
-        raise InvalidWeights(f"{folder}: {untrainable}", code="Unsupported")
+        raise InvalidWeights(f"{folder}: {untrainable}", field="folder", code="Unsupported")
     held = WeightsFolder(folder, model, family)
     missing, left_over, wrong = held.misfit
     fault = held.fault or held.not_finite()
@@ -116,11 +116,11 @@ def check(folder: Path, output: str) -> None:
         "missing": list(missing),
         "left_over": list(left_over),
         "left_out": list(held.left_out),
-        "wrong": list(wrong),
+        "wrong": list(map(str, wrong)),
     }
     print_findings(about, output)
     if fault is not None:
-        raise InvalidWeights(fault, code="Damaged")
+        raise fault
 
 
 class Run(NamedTuple):
@@ -150,7 +150,7 @@ def _open_run(run: Path) -> Run:
         return Run(wanted_of(parts), parts, parts.folder, counted(len(parts.names), "part"))
     held = _open_folder(run)
     if held.fault is not None:
-        raise InvalidWeights(held.fault, code="Damaged")
+        raise held.fault
     wanted = Wanted(held.model, read_config(run), run)
     if len(held.dtypes) == 1:
         wanted = replace(wanted, dtype=held.dtypes[0])
@@ -181,13 +181,17 @@ def _check_target(read: Path, folder: Path, overwrite: bool) -> None:
     from planner.model.config import CONFIG
 
     if folder.exists() and not folder.is_dir():
-        raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")
+        raise InvalidWeights(f"{folder} is a file; name a folder", field="folder", code="Taken")
     if folder.exists() and folder.samefile(read):
-        raise InvalidWeights(f"{folder} is the folder that is read; name another one", code="Taken")
+        raise InvalidWeights(
+            f"{folder} is the folder that is read; name another one", field="folder", code="Taken"
+        )
     held = [CONFIG, *(path.name for path in folder.glob("model*.safetensors"))]
     if not overwrite and any((folder / name).exists() for name in held):
         raise InvalidWeights(
-            f"{folder} holds a model already; name another folder or --overwrite", code="Taken"
+            f"{folder} holds a model already; name another folder or --overwrite",
+            field="folder",
+            code="Taken",
         )
 
 

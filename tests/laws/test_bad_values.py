@@ -20,9 +20,9 @@ from heddle_operator.apis.errors import InvalidJob, InvalidSettings
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.state.settings import settings_of, settings_schema
 from tests.builders import heddle_job
+from tests.refusals import WORDS
 
 CRD = Path(__file__).parents[2] / "manifests" / "crd" / "heddlejob.yaml"
-WORDS = 30  # of a sentence
 NEEDED = {"checkpoint": {"path": "/saves"}}  # fields without which a section is not read
 NONSENSE = "nonsense"
 

@@ -93,7 +93,9 @@ def hugging_face(manifest: Manifest, contents: Contents) -> Wanted:
     if config is None or config.get("model_type") not in FAMILIES:
         raise InvalidWeights(
             f"`transformers` has no family for the model {contents.model.name!r}; export it with "
-            "--format dcp"
+            "--format dcp",
+            field="format",
+            code="Unsupported",
         )
     origin = manifest.training.get("folder")
     return Wanted(contents.model, config, Path(origin) if origin else None)

@@ -91,10 +91,13 @@ def parts_in(folder: Path) -> WeightParts:
             return WeightParts(found)
     if not folder.is_dir():
         raise InvalidWeights(
-            f"there is no folder {folder}; give the output folder of a job", code="Missing"
+            f"there is no folder {folder}; give the output folder of a job",
+            field="folder",
+            code="Missing",
         )
     raise InvalidWeights(
         f"{folder} holds neither weights (config.json) nor parts of weights ({INDEX}); give the "
         "output folder of a job whose steps are all trained",
+        field=INDEX,
         code="Missing",
     )

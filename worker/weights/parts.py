@@ -50,6 +50,7 @@ class WeightParts:
             raise InvalidWeights(
                 f"index of weights {path} cannot be read ({reason_of(error)}); give the "
                 "output folder of a job whose steps are all trained",
+                field=INDEX,
                 code="Unreadable",
             ) from None
         self.origin = Path(origin) if origin else None
@@ -83,6 +84,7 @@ class WeightParts:
                 f"{self.folder} lacks {counted(len(missing), 'file')} of {len(self._about)} that "
                 f"{INDEX} lists, the first is {missing[0]}; bring the parts of all nodes together "
                 "in one folder",
+                field=missing[0],
                 code="Missing",
             )
         for name, about in self._about.items():
@@ -92,6 +94,7 @@ class WeightParts:
                 raise InvalidWeights(
                     f"{self.folder / name} has SHA-256 {found[:12]}..., {INDEX} says "
                     f"{about['sha256'][:12]}...; copy it again",
+                    field=name,
                     code="Damaged",
                 )
             if not go_on():

@@ -53,7 +53,9 @@ class OpenFiles:
                 self._files[name] = safe_open(path, framework="pt")
             except (OSError, SafetensorError) as error:
                 raise InvalidWeights(
-                    f"weights file {path} cannot be read: {error}; copy it again", code="Unreadable"
+                    f"weights file {path} cannot be read: {error}; copy it again",
+                    field=name,
+                    code="Unreadable",
                 ) from None
         return self._files[name]
 

@@ -42,21 +42,26 @@ def check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
     from worker.checkpoint.vaults.open_vault import folder_of
 
     if folder.exists() and not folder.is_dir():
-        raise InvalidWeights(f"{folder} is a file; name a folder", code="Taken")
+        raise InvalidWeights(f"{folder} is a file; name a folder", field="folder", code="Taken")
     of_vault = folder_of(path)
     if of_vault is not None and folder.resolve().is_relative_to(of_vault.resolve()):
         raise InvalidWeights(
-            f"{folder} is among the checkpoints in {path}; name another folder", code="Taken"
+            f"{folder} is among the checkpoints in {path}; name another folder",
+            field="folder",
+            code="Taken",
         )
     held = {file.name for file in folder.glob("*.safetensors")}
     if not overwrite and (held or (folder / CONFIG).exists()):
         raise InvalidWeights(
-            f"{folder} holds a model already; name another folder or --overwrite", code="Taken"
+            f"{folder} holds a model already; name another folder or --overwrite",
+            field="folder",
+            code="Taken",
         )
     others = held - {file.name for file in folder.glob(DCP_FILES)}
     if form == "dcp" and others:
         raise InvalidWeights(
             f"{folder} holds {min(others)}, which torch would read too; name another folder",
+            field="folder",
             code="Taken",
         )
 

@@ -112,4 +112,4 @@ def _not_finite(job: HeddleJob) -> Iterator[str]:
     model, family = job.workload.model, family_of(spec.config or {})
     fault = open_weights(Path(spec.weights), model, family).not_finite()
     if fault is not None:
-        yield fault
+        yield str(fault)

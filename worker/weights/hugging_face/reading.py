@@ -26,7 +26,6 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 BLOCK_NUMBERS = 2**21  # that are looked at together
 FP8_SCALE = "_scale_inv"  # ends the names of the scales of a folder in fp8
-NAMES_SAID = 3  # of those that are missing or left over
 
 
 class Misfit(NamedTuple):
@@ -35,12 +34,12 @@ class Misfit(NamedTuple):
     Attributes:
         missing: names that no file holds.
         left_over: names that the model does not have.
-        wrong: tensors of another shape or of a type that is not read, a sentence each.
+        wrong: tensors of another shape or of a type that is not read, an error each.
     """
 
     missing: tuple[str, ...]
     left_over: tuple[str, ...]
-    wrong: tuple[str, ...]
+    wrong: tuple[InvalidWeights, ...]
 
 
 class _Place(NamedTuple):
@@ -94,24 +93,33 @@ class WeightsFolder:
         self._experts = {(t.ours[0].name, t.expert): t for t in self.stored}
 
     @property
-    def fault(self) -> str | None:
-        """One sentence about what does not fit; None if all does."""
+    def fault(self) -> InvalidWeights | None:
+        """The error for what does not fit, whose field is the tensor; None if all does."""
         missing, left_over, wrong = self.misfit
-        if any(name.endswith(FP8_SCALE) for name in (*left_over, *self.left_out)):
-            return (
+        scales = [name for name in (*left_over, *self.left_out) if name.endswith(FP8_SCALE)]
+        if scales:
+            return InvalidWeights(
                 f"weights folder {self._folder} holds weights in fp8, with scales beside them; "
-                "convert it to bf16, as DeepSeek's fp8_cast_bf16.py does, and give that folder"
+                "convert it to bf16, as DeepSeek's fp8_cast_bf16.py does, and give that folder",
+                field=scales[0],
+                code="Unsupported",
             )
         if missing or left_over:
-            return (
-                f"weights folder {self._folder} is not of the model {self.model.name!r}: it lacks "
-                f"{_listed(missing)} and holds {_listed(left_over)} that the model does not have; "
-                "give the folder and the config.json of one model"
+            of, found = f"of model {self.model.name!r}", []
+            if missing:
+                found.append(f"lacks {_listed(missing)} {of}")
+            if left_over:
+                found.append(f"holds {_listed(left_over)} not {'of it' if missing else of}")
+            return InvalidWeights(
+                f"weights folder {self._folder} {' and '.join(found)}; give the folder of "
+                "one model",
+                field=(*missing, *left_over)[0],
+                code="Mismatch" if left_over else "Missing",
             )
         return wrong[0] if wrong else None
 
-    def not_finite(self) -> str | None:
-        """One sentence if a weight is not a finite number; None if each is. Reads all of them."""
+    def not_finite(self) -> InvalidWeights | None:
+        """The error for the first weight that is no finite number; None if all are. Reads all."""
         for tensor in self.stored:
             rows, at = tensor.shape[0], self._keys[tensor.name]
             step = max(1, rows * BLOCK_NUMBERS // max(1, tensor.numel))
@@ -119,9 +127,11 @@ class WeightsFolder:
                 box = narrowed(whole(tensor.shape), 0, start, min(rows, start + step))
                 if not self._box(at, box).isfinite().all():
                     file, key = at.file, at.key
-                    return (
+                    return InvalidWeights(
                         f"{key!r} in {self._folder / file} holds a number that is not finite; a "
-                        "job that starts from it diverges at its first step, so give other weights"
+                        "job that starts from it diverges at its first step, so give other weights",
+                        field=key,
+                        code="OutOfRange",
                     )
         return None
 
@@ -201,7 +211,7 @@ class WeightsFolder:
             return _read_index(index)
         if (self._folder / SINGLE).is_file():
             return dict.fromkeys(self._files.file(SINGLE).keys(), SINGLE)
-        raise InvalidWeights(_why_none(self._folder), code="Missing")
+        raise _none_in(self._folder)
 
     def _part(self, tensor: StoredTensor) -> Any:
         """A tensor of a file, of which no number is read.
@@ -215,25 +225,30 @@ class WeightsFolder:
             raise InvalidWeights(
                 f"weights file {self._folder / file} lacks {key!r}, which {INDEX} says it holds; "
                 "copy the folder again",
+                field=key,
                 code="Damaged",
             )
         return opened.get_slice(key)
 
-    def _fault(self, tensor: StoredTensor) -> str | None:
+    def _fault(self, tensor: StoredTensor) -> InvalidWeights | None:
         file, key, expert, _ = self._keys[tensor.name]
         part = self._part(tensor)
         shape, dtype = tuple(part.get_shape()), part.get_dtype()
         wanted = tensor.shape if expert is None else tensor.stacked_shape
         if shape != wanted:
-            return (
+            return InvalidWeights(
                 f"{key!r} in {self._folder / file} has shape {list(shape)}, the model "
                 f"{self.model.name!r} wants {list(wanted)}; give the config.json that "
-                "belongs to the weights"
+                "belongs to the weights",
+                field=key,
+                code="Mismatch",
             )
         if dtype not in DTYPES:
-            return (
+            return InvalidWeights(
                 f"{key!r} in {self._folder / file} is of type {dtype}; weights may be "
-                f"{', '.join(DTYPES)}, so save the model in one of these"
+                f"{', '.join(DTYPES)}, so save the model in one of these",
+                field=key,
+                code="Unsupported",
             )
         return None
 
@@ -246,7 +261,7 @@ def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFold
     """
     found = WeightsFolder(folder, model, family)
     if found.fault is not None:
-        raise InvalidWeights(found.fault, code="Damaged")
+        raise found.fault
     return found
 
 
@@ -285,12 +300,9 @@ def _is_behind(name: str, model: ModelShape, family: Family) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`2 tensors (a, b)`, `no tensor`; of many the first few."""
-    if not names:
-        return "no tensor"
-    said = ", ".join(names[:NAMES_SAID])
-    more = len(names) - NAMES_SAID
-    return f"{counted(len(names), 'tensor')} ({said}{f' and {more} more' if more > 0 else ''})"
+    """`1 tensor (a)`, `3 tensors (a and 2 more)`; `heddle weights check` lists all of them."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{counted(len(names), 'tensor')} ({names[0]}{more})"
 
 
 def _read_index(path: Path) -> Mapping[str, str]:
@@ -299,8 +311,9 @@ def _read_index(path: Path) -> Mapping[str, str]:
         files = {str(key): str(file) for key, file in found.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidWeights(
-            f"weights index {path} cannot be read ({reason_of(error)}); it must be JSON with "
-            "a weight_map, so copy the folder again",
+            f"weights index {path} cannot be read ({reason_of(error)}); it must hold a "
+            "weight_map, so copy it again",
+            field=INDEX,
             code="Unreadable",
         ) from None
     for file in files.values():
@@ -308,21 +321,32 @@ def _read_index(path: Path) -> Mapping[str, str]:
             raise InvalidWeights(
                 f"weights index {path} names the file {file!r}; only safetensors files of the same "
                 "folder are read",
+                field=INDEX,
                 code="Malformed",
             )
     return files
 
 
-def _why_none(folder: Path) -> str:
-    """Why a folder has no weights to read."""
+def _none_in(folder: Path) -> InvalidWeights:
+    """The error for a folder without weights to read."""
     if not folder.is_dir():
-        return f"weights folder {folder} is not there; give the folder of a Hugging Face model"
+        return InvalidWeights(
+            f"weights folder {folder} is not there; give the folder of a Hugging Face model",
+            field="folder",
+            code="Missing",
+        )
     pickled = sorted(path.name for ending in PICKLED for path in folder.glob(ending))
     if pickled:
-        return (
+        return InvalidWeights(
             f"weights folder {folder} holds {pickled[0]}, which is pickled and could run any code; "
-            'only safetensors are read, so convert it where you trust it: python -c "from '
+            'convert it to safetensors where you trust it: python -c "from '
             f"transformers import AutoModelForCausalLM as M; M.from_pretrained('{folder}')"
-            f".save_pretrained('{folder}')\""
+            f".save_pretrained('{folder}')\"",
+            field=pickled[0],
+            code="Unsupported",
         )
-    return f"weights folder {folder} holds neither {SINGLE} nor {INDEX}; give a Hugging Face folder"
+    return InvalidWeights(
+        f"weights folder {folder} holds neither {SINGLE} nor {INDEX}; give a Hugging Face folder",
+        field=SINGLE,
+        code="Missing",
+    )

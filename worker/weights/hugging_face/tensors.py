@@ -81,6 +81,7 @@ def family_of(config: Mapping[str, Any]) -> Family:
         raise InvalidWeights(
             f"weights of model_type {kind!r} are not known{near}; those of "
             f"{', '.join(FAMILIES)} can be read and written",
+            field="model_type",
             code="Unknown",
         )
     return FAMILIES[kind]
@@ -108,6 +109,7 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
         raise InvalidWeights(
             f"model {model.name!r} has the tensor {left[0]!r}, for which files of "
             f"{family.architecture} have no name; give the config.json of another family",
+            field=left[0],
             code="Unsupported",
         )
     return found

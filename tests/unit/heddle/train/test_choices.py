@@ -153,7 +153,7 @@ def test_weights_that_do_not_fit_and_an_output_over_them_are_mistakes(tmp_path, 
     save_file({"other": torch.zeros(1)}, folder / "model.safetensors")
     path = job_file(tmp_path, spec__model={"path": str(folder)})
     first, second = mistakes(path, output=folder)
-    assert "it lacks 57 tensors (" in first
+    assert "lacks 57 tensors (" in first
     assert "is that of the model, whose weights it would replace" in second
     seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "Seed"})
     assert choose(seeded, TrainOptions(), MACHINE).job.training.weights is None

@@ -14,6 +14,7 @@ from planner.model.tensors import model_tensors
 from tests.builders import MOE, tiled
 from tests.checkpoints import of_a_job, save, state
 from tests.fakes.vault import MemoryVault
+from tests.refusals import refused
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.exporting import SavedWeights, dcp_files, hugging_face
 from worker.checkpoint.manifest import Damaged
@@ -104,5 +105,5 @@ def test_the_folder_has_the_config_and_the_tokenizer_of_the_job(tmp_path):
 @pytest.mark.parametrize("config", [None, {"model_type": "own"}])
 def test_a_model_of_no_family_is_refused(config):
     _, manifest, contents = saved(config=config)
-    with pytest.raises(InvalidWeights):
+    with refused(InvalidWeights, "Unsupported", "format"):
         hugging_face(manifest, contents)

@@ -16,6 +16,7 @@ from tests.unit.worker.weights.together import end, endings
 from worker.errors import InvalidWeights
 from worker.weights import merging
 from worker.weights.merging import Merge, parts_in
+from worker.weights.parts import INDEX
 from worker.weights.saving import NotYet
 
 STATE = whole_state()
@@ -92,8 +93,9 @@ def test_disks_of_their_own_keep_their_parts_and_can_be_merged_later(tmp_path):
     together.mkdir()
     for one, output in zip(ends, outputs, strict=True):
         run(one.steps)
-        with refused(InvalidWeights, "Missing"):
-            parts_in(tmp_path / output).verify()
+        found = parts_in(tmp_path / output)
+        with refused(InvalidWeights, "Missing", found.missing()[0]):
+            found.verify()
         for path in (tmp_path / output / "parts").iterdir():
             path.rename(together / path.name)
     parts_in(together).verify()
@@ -106,7 +108,7 @@ def test_a_part_that_changed_on_the_disk_is_named(tmp_path):
     content = bytearray(part.read_bytes())
     content[-1] ^= 1
     part.write_bytes(content)
-    with refused(InvalidWeights, "Damaged"):
+    with refused(InvalidWeights, "Damaged", part.name):
         Merge(tmp_path).run(lambda: True)
 
 
@@ -153,13 +155,13 @@ def test_weights_of_an_earlier_export_are_gone_before_the_folder_is_whole(tmp_pa
 
 
 def test_a_folder_without_parts_is_refused(tmp_path):
-    with refused(InvalidWeights, "Missing"):
+    with refused(InvalidWeights, "Missing", INDEX):
         parts_in(tmp_path)
-    with refused(InvalidWeights, "Missing"):
+    with refused(InvalidWeights, "Missing", "folder"):
         parts_in(tmp_path / "none")
-    (tmp_path / "weights.index.json").write_text("{}")
-    with refused(InvalidWeights, "Unreadable"):
+    (tmp_path / INDEX).write_text("{}")
+    with refused(InvalidWeights, "Unreadable", INDEX):
         parts_in(tmp_path)
-    (tmp_path / "weights.index.json").write_text("[" * 100_000)
-    with refused(InvalidWeights, "Unreadable"):
+    (tmp_path / INDEX).write_text("[" * 100_000)
+    with refused(InvalidWeights, "Unreadable", INDEX):
         parts_in(tmp_path)

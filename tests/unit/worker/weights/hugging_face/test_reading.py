@@ -12,9 +12,10 @@ from safetensors.torch import save_file
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from tests.families import MIXTURES
+from tests.refusals import WORDS, refused
 from worker.errors import InvalidWeights
 from worker.weights.hugging_face.families import FAMILIES
-from worker.weights.hugging_face.reading import open_weights
+from worker.weights.hugging_face.reading import INDEX, open_weights
 from worker.weights.hugging_face.tensors import stored_tensors
 
 MODEL = ModelShape(name="small", layers=2, hidden=16, heads=4, kv_heads=2, ffn=32, vocab=200)
@@ -38,11 +39,12 @@ def opened(folder, model=MODEL, family=LLAMA):
     return open_weights(folder, model, family)
 
 
-def refusal(folder, model=MODEL, family=LLAMA):
-    with pytest.raises(InvalidWeights) as caught:
+def refusal(code, field, folder, model=MODEL, family=LLAMA):
+    """The sentence of a refusal with this code, about this tensor or file."""
+    with refused(InvalidWeights, code, field) as caught:
         opened(folder, model, family)
     sentence = str(caught.value)
-    assert "\n" not in sentence
+    assert len(sentence.split()) <= WORDS, sentence
     return sentence.replace(str(folder), "FOLDER")
 
 
@@ -75,60 +77,60 @@ def test_missing_and_left_over_names_are_one_sentence(tmp_path):
     for name in ("model.norm.weight", "lm_head.weight"):
         del held[name]
     held |= {f"model.layers.{block}.mlp.w": torch.zeros(1) for block in range(5)}
-    assert refusal(save(tmp_path, held)) == (
-        "weights folder FOLDER is not of the model 'small': it lacks 2 tensors "
-        "(model.norm.weight, lm_head.weight) and holds 5 tensors (model.layers.0.mlp.w, "
-        "model.layers.1.mlp.w, model.layers.2.mlp.w and 2 more) that the model does not have; "
-        "give the folder and the config.json of one model"
-    )
+    said = refusal("Mismatch", "model.norm.weight", save(tmp_path, held))
+    assert "lacks 2 tensors (model.norm.weight and 1 more) of model 'small'" in said
+    assert "holds 5 tensors (model.layers.0.mlp.w and 4 more) not of it" in said
+
+
+def test_a_name_that_the_model_lacks_is_the_field_where_none_is_missing(tmp_path):
+    held = weights() | {"extra": torch.zeros(1)}
+    refusal("Mismatch", "extra", save(tmp_path, held))
 
 
 def test_a_wrong_shape_is_named(tmp_path):
     held = weights()
     held["model.norm.weight"] = torch.zeros(17)
-    assert refusal(save(tmp_path, held)) == (
-        "'model.norm.weight' in FOLDER/model.safetensors has shape [17], the model 'small' wants "
-        "[16]; give the config.json that belongs to the weights"
-    )
+    said = refusal("Mismatch", "model.norm.weight", save(tmp_path, held))
+    assert "has shape [17], the model 'small' wants [16]" in said
 
 
 def test_numbers_that_are_no_floats_are_refused(tmp_path):
     held = weights()
     held["model.norm.weight"] = torch.zeros(16, dtype=torch.int8)
-    assert "is of type I8; weights may be F32, F16, BF16" in refusal(save(tmp_path, held))
+    refusal("Unsupported", "model.norm.weight", save(tmp_path, held))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-2.bin", "x.pt"])
 def test_pickled_weights_are_refused_with_how_to_convert_them(tmp_path, name):
     (tmp_path / name).touch()
-    sentence = refusal(tmp_path)
+    sentence = refusal("Unsupported", name, tmp_path)
     assert sentence.startswith(f"weights folder FOLDER holds {name}, which is pickled")
     assert "save_pretrained('FOLDER')" in sentence
 
 
 def test_a_folder_without_weights_or_none_at_all_is_refused(tmp_path):
-    assert refusal(tmp_path).startswith("weights folder FOLDER holds neither model.safetensors")
-    assert refusal(tmp_path / "none").startswith("weights folder FOLDER is not there")
+    refusal("Missing", "model.safetensors", tmp_path)
+    refusal("Missing", "folder", tmp_path / "none")
 
 
 def test_a_damaged_file_is_refused(tmp_path):
     save(tmp_path, weights())
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    assert refusal(tmp_path).startswith("weights file FOLDER/model.safetensors cannot be read: ")
+    refusal("Unreadable", "model.safetensors", tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": 3}', "[" * 100_000])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "{x", '{"weight_map": 3}', "[" * 100_000])
 def test_a_damaged_index_is_refused(tmp_path, content):
-    (tmp_path / "model.safetensors.index.json").write_text(content)
-    assert "it must be JSON with a weight_map" in refusal(tmp_path)
+    (tmp_path / INDEX).write_text(content)
+    refusal("Unreadable", INDEX, tmp_path)
 
 
 @pytest.mark.parametrize("file", ["../model.safetensors", "model.bin"])
 def test_an_index_names_safetensors_files_of_its_folder_only(tmp_path, file):
     content = {"weight_map": {"lm_head.weight": file}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
-    assert f"names the file {file!r}; only safetensors files of the same" in refusal(tmp_path)
+    (tmp_path / INDEX).write_text(json.dumps(content))
+    assert repr(file) in refusal("Malformed", INDEX, tmp_path)
 
 
 def test_an_index_that_promises_too_much_is_refused(tmp_path):
@@ -136,8 +138,8 @@ def test_an_index_that_promises_too_much_is_refused(tmp_path):
     index = {"weight_map": dict.fromkeys(held, "model.safetensors")}
     del held["model.norm.weight"]
     save(tmp_path, held)
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert "lacks 'model.norm.weight', which model.safetensors.index.json" in refusal(tmp_path)
+    (tmp_path / INDEX).write_text(json.dumps(index))
+    refusal("Damaged", "model.norm.weight", tmp_path)
 
 
 def test_files_of_the_bare_model_and_masks_of_old_files_are_read(tmp_path):
@@ -177,14 +179,16 @@ def test_blocks_behind_the_last_one_are_left_out_and_named(tmp_path):
     folder = opened(save(tmp_path, held), V3, DEEPSEEK)
     assert folder.left_out == (BEHIND,)
     assert folder.fault is None
-    assert f"holds 1 tensor ({BEHIND})" in refusal(tmp_path, V3, FAMILIES["deepseek_v2"])
+    said = refusal("Mismatch", BEHIND, tmp_path, V3, FAMILIES["deepseek_v2"])
+    assert f"holds 1 tensor ({BEHIND})" in said
 
 
 def test_an_expert_that_is_missing_is_one_sentence(tmp_path):
     held = weights(V3, DEEPSEEK)
-    del held["model.layers.3.mlp.experts.5.down_proj.weight"]
-    said = refusal(save(tmp_path, held), V3, DEEPSEEK)
-    assert "it lacks 1 tensor (model.layers.3.mlp.experts.5.down_proj.weight)" in said
+    name = "model.layers.3.mlp.experts.5.down_proj.weight"
+    del held[name]
+    said = refusal("Missing", name, save(tmp_path, held), V3, DEEPSEEK)
+    assert f"lacks 1 tensor ({name})" in said
 
 
 def fused(held):
@@ -217,24 +221,27 @@ def test_experts_in_one_tensor_are_those_of_the_files_with_one_for_each(tmp_path
 def test_a_number_in_a_tensor_of_all_experts_that_is_not_finite_is_named(tmp_path):
     held = fused(weights(V3, DEEPSEEK))
     held[GATE_UP][-1, -1, -1] = float("nan")
-    assert GATE_UP in str(opened(save(tmp_path, held), V3, DEEPSEEK).not_finite())
+    fault = opened(save(tmp_path, held), V3, DEEPSEEK).not_finite()
+    assert fault is not None
+    assert (fault.code, fault.field) == ("OutOfRange", GATE_UP)
 
 
 def test_a_tensor_of_all_experts_is_whole_and_the_only_one(tmp_path):
     held = fused(weights(V3, DEEPSEEK))
     few = {**held, GATE_UP: held[GATE_UP][:-1].contiguous()}
-    assert f"'{GATE_UP}' in " in refusal(save(tmp_path / "few", few), V3, DEEPSEEK)
+    refusal("Mismatch", GATE_UP, save(tmp_path / "few", few), V3, DEEPSEEK)
     lacking = {name: tensor for name, tensor in held.items() if name != GATE_UP}
-    said = refusal(save(tmp_path / "lacking", lacking), V3, DEEPSEEK)
-    assert "it lacks 16 tensors (model.layers.2.mlp.experts.0.gate_proj.weight, " in said
-    twice = {**held, "model.layers.2.mlp.experts.0.up_proj.weight": torch.zeros(24, 32)}
-    assert "that the model does not have" in refusal(save(tmp_path / "twice", twice), V3, DEEPSEEK)
+    one = "model.layers.2.mlp.experts.0.{}_proj.weight"
+    said = refusal("Missing", one.format("gate"), save(tmp_path / "lacking", lacking), V3, DEEPSEEK)
+    assert f"lacks 16 tensors ({one.format('gate')} and 15 more)" in said
+    twice = {**held, one.format("up"): torch.zeros(24, 32)}
+    refusal("Mismatch", one.format("gate"), save(tmp_path / "twice", twice), V3, DEEPSEEK)
 
 
 @pytest.mark.parametrize("block", [3, 4])
 def test_weights_in_fp8_are_refused_with_their_conversion(tmp_path, block):
     name = f"model.layers.{block}.self_attn.o_proj.weight"
     held = weights(V3, DEEPSEEK) | {name: torch.zeros(32, 32, dtype=torch.float8_e4m3fn)}
-    said = refusal(save(tmp_path, held | {f"{name}_scale_inv": torch.ones(1, 1)}), V3, DEEPSEEK)
-    assert "in fp8" in said
-    assert "convert it to bf16" in said
+    scale = f"{name}_scale_inv"
+    folder = save(tmp_path, held | {scale: torch.ones(1, 1)})
+    assert "convert it to bf16" in refusal("Unsupported", scale, folder, V3, DEEPSEEK)

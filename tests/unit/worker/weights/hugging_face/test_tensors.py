@@ -52,11 +52,11 @@ def test_a_model_without_family_keeps_our_names():
 def test_a_tensor_without_a_name_is_refused():
     model = ModelShape(name="own", layers=1, hidden=16, heads=4, kv_heads=4, ffn=32, vocab=64)
     odd = dataclasses.replace(model, query_key_norm=True)
-    with refused(InvalidWeights, "Unsupported"):
+    with refused(InvalidWeights, "Unsupported", "1.q_norm"):
         stored_tensors(odd, FAMILIES["gpt_neo"])
 
 
 @pytest.mark.parametrize("kind", ["qwen", "gemma", None, 3])
 def test_a_family_without_a_table_is_refused(kind):
-    with refused(InvalidWeights, "Unknown"):
+    with refused(InvalidWeights, "Unknown", "model_type"):
         family_of({"model_type": kind})
