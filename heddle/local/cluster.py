@@ -120,6 +120,11 @@ class LocalCluster:
         )
         self._trigger.set()
 
+    def follow(self, referenced: ReferencedPlan) -> None:
+        """A job in mode Manual follows this plan from now on."""
+        self._referenced = referenced
+        self._trigger.set()
+
     def drain(self, name: str, notice_s: float = math.inf) -> None:
         """A node gets its notice; it goes when the job has left it.
 

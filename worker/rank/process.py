@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from migration.transport import Transport
 from planner.cluster.composition import Composition, Node
-from planner.cost.evaluate import rank_times
+from planner.cost.evaluate import RankTimes, rank_times
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -111,9 +111,8 @@ class GlooServices:
     def on_phase(self, name: str) -> None:
         """See `Services`; nobody observes."""
 
-    def _pace(self, build: StageBuild) -> Pace:
-        if not self._emulate:
-            return RealPace()
+    def emulated_times(self, build: StageBuild) -> RankTimes:
+        """The seconds of each instruction of the rank, by the profile of its own model."""
         spec, model = build.spec, build.model
         workload = Workload(
             model=model,
@@ -121,9 +120,13 @@ class GlooServices:
             sequence_length=spec.sequence_length,
             precision=spec.precision,
         )
-        composition = _composition(build.plan)
-        times = rank_times(build.plan, workload, composition, find_profile(workload))
-        return EmulatedPace(times[build.seat.rank])
+        composition = nodes_of(build.plan)
+        return rank_times(build.plan, workload, composition, find_profile(workload))[
+            build.seat.rank
+        ]
+
+    def _pace(self, build: StageBuild) -> Pace:
+        return EmulatedPace(self.emulated_times(build)) if self._emulate else RealPace()
 
 
 @functools.lru_cache(maxsize=1)
@@ -136,7 +139,7 @@ def _held_out(spec: DataSpec, sequence_length: int, vocab: int, samples: int | N
     return HeldOut.of(spec, sequence_length, vocab, samples)
 
 
-def _composition(plan: Plan) -> Composition:
+def nodes_of(plan: Plan) -> Composition:
     """The nodes that the plan uses, as far as it says.
 
     Emulated devices have no other speed than their type's.
@@ -163,13 +166,18 @@ def main(
     job: str = "",
     emulate: bool = False,
     device: str = "cpu",
+    services_of: type[GlooServices] = GlooServices,
     **_: object,
 ) -> None:
-    """Run one rank until it leaves, is told to exit, or its agent is gone."""
+    """Run one rank until it leaves, is told to exit, or its agent is gone.
+
+    Args:
+        services_of: what makes its services; benchmarks emulate another model's times.
+    """
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()
     own = own_device(device, slot)
     deepspeed_engine.begin()
-    services = GlooServices(emulate=emulate, store_key=store_key, device=own)
+    services = services_of(emulate=emulate, store_key=store_key, device=own)
     LOG.info("payload travels on the wire %s", services.payload.about)
     Rank(Channel(connection), pod, slot, services).run()

@@ -1,0 +1,204 @@
+"""A training job of the paper's growing cluster on emulated devices, which follows given plans.
+
+Processes, groups, state and its movement are real.  The model is a stand-in: as many blocks as
+GPT-Neo-2.7B, and narrow, so that the processor carries it.  Each rank waits for the time that its
+part of GPT-Neo-2.7B would take, `SLOWDOWN` times over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from socket import socket
+from typing import Any
+
+from benchmarks.paper.cells import cell_of
+from benchmarks.pages import ROOT
+from heddle.demo.job import text_folder
+from heddle.local.run_folder import run_folder
+from heddle.train.run import LocalRun, RunOptions
+from heddle.train.script import Event
+from heddle_operator.apis.heddlejob import HeddleJob, load_job
+from heddle_operator.state.plan_reply import ReferencedPlan
+from planner.cluster.composition import Composition
+from planner.cost.evaluate import RankTimes, rank_times
+from planner.plans.plan import Plan
+from planner.profiles.generator import find_profile
+from worker.engine.seam import StageBuild
+from worker.rank import process
+
+MODEL = "gpt-neo-2.7b"
+BATCH = 32  # samples of a step; the paper's 128 would take a step of a minute here
+SLOWDOWN = 4.0  # wall seconds in which a second of an emulated device passes
+FIRST_STEP_S = 300.0  # within which a job must have trained its first step
+STAND_IN = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 256,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}
+
+
+class StandInServices(process.GlooServices):
+    """The services of a rank whose emulated device runs GPT-Neo-2.7B, slowed."""
+
+    def emulated_times(self, build: StageBuild) -> RankTimes:
+        """See `GlooServices`."""
+        question = cell_of(MODEL, "grow-19").question()
+        workload = replace(question.workload, global_batch=build.spec.global_batch)
+        nodes = process.nodes_of(build.plan)
+        times = rank_times(build.plan, workload, nodes, question.profile)[build.seat.rank]
+        return RankTimes(*(SLOWDOWN * seconds for seconds in times))
+
+
+def rank_main(connection: socket, **arguments: Any) -> None:
+    """A rank process of the job."""
+    process.main(connection, services_of=StandInServices, **arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """One size of the cluster.
+
+    Attributes:
+        nodes: that are there.
+        plan: for them.
+        search_s: seconds that its search took; the job follows it so long after the join.
+    """
+
+    nodes: Composition
+    plan: Plan
+    search_s: float
+
+
+class GrowingRun(LocalRun):
+    """A run in which nodes join at fixed times, and each size has its plan.
+
+    Args:
+        sizes: of the cluster, ascending.
+        hold_s: wall seconds of each size.
+        directory: for data, logs and the token.
+    """
+
+    def __init__(self, sizes: Sequence[Size], hold_s: float, directory: Path) -> None:
+        job = _job(directory)
+        profile = find_profile(job.workload)
+        options = RunOptions(
+            job=job,
+            nodes=sizes[0].nodes,
+            script=(),
+            joiners=(),
+            profile=profile,
+            data_options=("--input", str(text_folder()), "--max-bytes", "200000"),
+            rank_entry=f"{__name__}:{rank_main.__name__}",
+            plan=_referenced(sizes[0]),
+        )
+        super().__init__(options, directory, lambda line: print(line, file=sys.stderr, flush=True))
+        self._sizes, self._hold_s = sizes, hold_s
+        self._first_step = asyncio.Event()
+        self.on_steps = self._first_step.set
+        self.joined_s: list[float] = []  # of each size, by the monotonic clock
+
+    async def run(self) -> None:
+        """Train through all sizes, then end every process."""
+        training = asyncio.create_task(self.train())
+        growing = asyncio.create_task(self._grow())
+        try:
+            await asyncio.wait({training, growing}, return_when=asyncio.FIRST_COMPLETED)
+            if training.done():
+                training.result()
+                raise RuntimeError("the job ended before the cluster had grown")
+            growing.result()
+        finally:
+            for task in (training, growing):
+                task.cancel()
+            await asyncio.gather(training, growing, return_exceptions=True)
+            await self.close()
+            self.end_orphans()
+
+    async def _grow(self) -> None:
+        async with asyncio.timeout(FIRST_STEP_S):
+            await self._first_step.wait()
+        for before, size in zip((None, *self._sizes), self._sizes, strict=False):
+            self.joined_s.append(time.monotonic())
+            if before is not None:
+                known = {node.name for node in before.nodes.nodes}
+                for node in size.nodes.nodes:
+                    if node.name not in known:
+                        self.apply_event(Event(0, "join", node.name, node))
+                await asyncio.sleep(size.search_s * SLOWDOWN)
+                self.cluster.follow(_referenced(size))
+            await asyncio.sleep(max(0.0, self.joined_s[-1] + self._hold_s - time.monotonic()))
+
+    def found(self) -> dict[str, Any]:
+        """Steps, changes and joins as plain data, in wall seconds since the first step."""
+        lived = [one.epoch for one in self.recorder.epochs if self.recorder.steps_of(one.epoch)]
+        steps = [step for epoch in lived for step in self.recorder.steps_of(epoch)]
+        begun_s = steps[0].start_s
+        changes = []
+        for epoch in lived[1:]:
+            stall = self.recorder.stall(epoch)
+            assert stall is not None
+            switches = self.recorder.switches[epoch].values()
+            changes.append(
+                {
+                    "at_s": self.recorder.steps_of(epoch)[0].start_s - begun_s,
+                    "gpus": next(o for o in self.recorder.epochs if o.epoch == epoch).plan.gpus,
+                    "stall_s": stall.stall_s,
+                    "parts": dict(stall.parts),
+                    "bytes_moved": sum(switch.bytes_received for switch in switches),
+                }
+            )
+        return {
+            "steps": [[step.start_s - begun_s, step.end_s - begun_s] for step in steps],
+            "changes": changes,
+            "joined_s": [at_s - begun_s for at_s in self.joined_s],
+            "overruns": self.recorder.overruns,
+        }
+
+
+def train(sizes: Sequence[Size], hold_s: float) -> dict[str, Any]:
+    """Train the job on a cluster that grows; see `GrowingRun.found`."""
+    os.chdir(ROOT)  # rank processes import this module
+    with run_folder("heddle-paper-") as folder:
+        return asyncio.run(_trained(sizes, hold_s, folder))
+
+
+async def _trained(sizes: Sequence[Size], hold_s: float, folder: Path) -> dict[str, Any]:
+    run = GrowingRun(sizes, hold_s, folder)
+    await run.run()
+    return run.found()
+
+
+def _referenced(size: Size) -> ReferencedPlan:
+    return ReferencedPlan(f"{size.nodes.gpus} GPUs", size.plan, kind="file")
+
+
+def _job(folder: Path) -> HeddleJob:
+    (folder / "config.json").write_text(json.dumps(STAND_IN), encoding="utf-8")
+    return load_job(
+        {
+            "apiVersion": "heddle.dev/v1alpha1",
+            "kind": "HeddleJob",
+            "metadata": {"name": "growing"},
+            "spec": {
+                "model": {"path": str(folder), "init": "Seed"},
+                "data": {"builtin": "text"},
+                "training": {"globalBatch": BATCH, "sequenceLength": 8, "learningRate": 3e-4},
+                "steps": 100_000,
+                "planRef": "given",
+                "elastic": {"mode": "Manual", "joinDebounceSeconds": 0, "cooldownSeconds": 0},
+            },
+        }
+    )
