@@ -10,7 +10,14 @@ import sys
 from pathlib import Path
 
 from benchmarks.paper.cells import FIGURES, cells_of
-from benchmarks.paper.measured import efficiency, learning, sweep, table1
+from benchmarks.paper.measured import (
+    efficiency,
+    growth,
+    learning,
+    reconfiguration,
+    sweep,
+    table1,
+)
 from benchmarks.paper.pages import FOLDER_OF_PAGES, draw
 from benchmarks.paper.run import plan_cells
 from benchmarks.paper.store import FOLDER, read_measured, write_measured
@@ -23,6 +30,8 @@ MEASURES = {
     "sweep": sweep.measure,
     "efficiency": efficiency.measure,
     "flat-rl": learning.measure,
+    "growth-trained": growth.measure,
+    "reconfiguration": reconfiguration.measure,
 }
 
 

@@ -11,7 +11,14 @@ from benchmarks.paper import by_formula
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import Verdict, claims_page
 from benchmarks.paper.further_claims import FURTHER_CLAIMS
-from benchmarks.paper.measured import efficiency, learning, sweep, table1
+from benchmarks.paper.measured import (
+    efficiency,
+    growth,
+    learning,
+    reconfiguration,
+    sweep,
+    table1,
+)
 from benchmarks.paper.picture import draw_bars, draw_quality
 from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of
@@ -24,7 +31,10 @@ BESIDE = {
     "table1": "Table 1 from capability tests",
     "sweep": "Random structures, and where each planner lands",
     "efficiency": "Search efficiency",
+    "growth-trained": "A cluster that grows from 3 to 19 GPUs, trained on emulated devices",
+    "reconfiguration": "Reconfiguration breakdown on emulated devices",
 }
+WITHOUT_PICTURE = ("table1", "reconfiguration")
 LEARNING = "flat-rl"  # what stands on the page of search efficiency too
 TITLES = {
     "uniform": "Uniform nodes: two and three GPU types",
@@ -38,8 +48,8 @@ TITLES = {
 NOTES = {
     "uniform": "![Quality over planning time](quality.svg)\n\nThroughput over that of Heddle at "
     "3 s, by search time, on 128, 256 and 512 GPUs of three types.\n",
-    "growth": "Each planner plans every size anew. Nothing was trained: throughput is modelled, "
-    "and there are no breaks.\n",
+    "growth": "Each planner plans every size anew. Throughput is modelled, without "
+    "breaks; the page `growth-trained` has a job that trained.\n",
     "experts": "A -MoE bar is the baseline's own plan, its experts tiled by Heddle's rule; where "
     "none fits, the first of the same search that fits once tiled.\n",
 }
@@ -86,12 +96,17 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
                 continue
             sweep.draw(picture, found, cells, plans)
             body = sweep.text(found, cells, plans)
+        elif name == "growth-trained":
+            growth.draw(picture, found)
+            body = growth.text(found)
+        elif name == "reconfiguration":
+            body = reconfiguration.text(found)
         else:
             body = _efficiency(picture, found, read_measured(LEARNING, plans))
         page = folder / f"{name}.md"
         when = f"Measured on {stored['date']} by commit {stored['commit']}.\n\n"
         page.write_text(_top(title) + when + body, encoding="utf-8")
-        written += [page, *([picture] if name != "table1" else [])]
+        written += [page, *([picture] if name not in WITHOUT_PICTURE else [])]
     return written
 
 

@@ -171,8 +171,7 @@ def main(
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone.
 
-    Args:
-        services_of: what makes its services; benchmarks emulate another model's times.
+    Benchmarks give `services_of`, which emulate another model's times.
     """
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()

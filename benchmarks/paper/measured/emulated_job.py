@@ -18,12 +18,13 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from benchmarks.paper.cells import cell_of
 from benchmarks.pages import ROOT
+from benchmarks.paper.cells import cell_of
 from heddle.demo.job import text_folder
 from heddle.local.run_folder import run_folder
 from heddle.train.run import LocalRun, RunOptions
 from heddle.train.script import Event
+from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition
@@ -36,7 +37,7 @@ from worker.rank import process
 MODEL = "gpt-neo-2.7b"
 BATCH = 32  # samples of a step; the paper's 128 would take a step of a minute here
 SLOWDOWN = 4.0  # wall seconds in which a second of an emulated device passes
-FIRST_STEP_S = 300.0  # within which a job must have trained its first step
+LIMIT_S = 600.0  # of the start, and of a size; other work may hold the cores
 STAND_IN = {
     "model_type": "llama",
     "num_hidden_layers": 32,
@@ -87,7 +88,7 @@ class GrowingRun(LocalRun):
 
     Args:
         sizes: of the cluster, ascending.
-        hold_s: wall seconds of each size.
+        hold_s: least wall seconds of each size; it lasts until two steps of its plan are trained.
         directory: for data, logs and the token.
     """
 
@@ -103,12 +104,13 @@ class GrowingRun(LocalRun):
             data_options=("--input", str(text_folder()), "--max-bytes", "200000"),
             rank_entry=f"{__name__}:{rank_main.__name__}",
             plan=_referenced(sizes[0]),
+            patience_s=LIMIT_S,
         )
         super().__init__(options, directory, lambda line: print(line, file=sys.stderr, flush=True))
         self._sizes, self._hold_s = sizes, hold_s
-        self._first_step = asyncio.Event()
-        self.on_steps = self._first_step.set
-        self.joined_s: list[float] = []  # of each size, by the monotonic clock
+        self._stepped = asyncio.Event()
+        self.on_steps = self._stepped.set
+        self.joined_s: list[float] = []  # of each size, then its end, by the monotonic clock
 
     async def run(self) -> None:
         """Train through all sizes, then end every process."""
@@ -128,8 +130,8 @@ class GrowingRun(LocalRun):
             self.end_orphans()
 
     async def _grow(self) -> None:
-        async with asyncio.timeout(FIRST_STEP_S):
-            await self._first_step.wait()
+        async with asyncio.timeout(LIMIT_S):
+            await self._stepped.wait()
         for before, size in zip((None, *self._sizes), self._sizes, strict=False):
             self.joined_s.append(time.monotonic())
             if before is not None:
@@ -140,9 +142,19 @@ class GrowingRun(LocalRun):
                 await asyncio.sleep(size.search_s * SLOWDOWN)
                 self.cluster.follow(_referenced(size))
             await asyncio.sleep(max(0.0, self.joined_s[-1] + self._hold_s - time.monotonic()))
+            async with asyncio.timeout(LIMIT_S):
+                while not self._has_trained(size):
+                    self._stepped.clear()
+                    await self._stepped.wait()
+        self.joined_s.append(time.monotonic())
+
+    def _has_trained(self, size: Size) -> bool:
+        """Whether two steps of the plan are trained."""
+        newest = self.recorder.epochs[-1]
+        return newest.plan == size.plan and len(self.recorder.steps_of(newest.epoch)) >= 2
 
     def found(self) -> dict[str, Any]:
-        """Steps, changes and joins as plain data, in wall seconds since the first step."""
+        """Steps, changes, joins and the end as plain data, in wall seconds since the first step."""
         lived = [one.epoch for one in self.recorder.epochs if self.recorder.steps_of(one.epoch)]
         steps = [step for epoch in lived for step in self.recorder.steps_of(epoch)]
         begun_s = steps[0].start_s
@@ -163,22 +175,30 @@ class GrowingRun(LocalRun):
         return {
             "steps": [[step.start_s - begun_s, step.end_s - begun_s] for step in steps],
             "changes": changes,
-            "joined_s": [at_s - begun_s for at_s in self.joined_s],
+            "joined_s": [max(0.0, at_s - begun_s) for at_s in self.joined_s],
             "overruns": self.recorder.overruns,
         }
 
 
 def train(sizes: Sequence[Size], hold_s: float) -> dict[str, Any]:
-    """Train the job on a cluster that grows; see `GrowingRun.found`."""
+    """Train the job on a cluster that grows; see `GrowingRun.found`.
+
+    Where it ends before the last size, `ended` says why; whole sizes are kept.
+    """
     os.chdir(ROOT)  # rank processes import this module
     with run_folder("heddle-paper-") as folder:
         return asyncio.run(_trained(sizes, hold_s, folder))
 
 
 async def _trained(sizes: Sequence[Size], hold_s: float, folder: Path) -> dict[str, Any]:
-    run = GrowingRun(sizes, hold_s, folder)
-    await run.run()
-    return run.found()
+    run, ended = GrowingRun(sizes, hold_s, folder), ""
+    try:
+        await run.run()
+    except (ProcessFailed, TimeoutError) as error:
+        if len(run.joined_s) < 2:
+            raise
+        ended = str(error).partition(";")[0] or f"a size took longer than {LIMIT_S:g} s"
+    return run.found() | {"ended": ended}
 
 
 def _referenced(size: Size) -> ReferencedPlan:
@@ -198,7 +218,12 @@ def _job(folder: Path) -> HeddleJob:
                 "training": {"globalBatch": BATCH, "sequenceLength": 8, "learningRate": 3e-4},
                 "steps": 100_000,
                 "planRef": "given",
-                "elastic": {"mode": "Manual", "joinDebounceSeconds": 0, "cooldownSeconds": 0},
+                "elastic": {
+                    "mode": "Manual",
+                    "joinDebounceSeconds": 0,
+                    "cooldownSeconds": 0,
+                    "peerTimeoutSeconds": 60,  # a starved rank is no lost one
+                },
             },
         }
     )

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from benchmarks.paper.further_claims import FURTHER_CLAIMS, beside_flat, beside_mcts, beside_random
+from benchmarks.paper.further_claims import (
+    FURTHER_CLAIMS,
+    beside_flat,
+    beside_mcts,
+    beside_random,
+    pause,
+    while_growing,
+)
+from benchmarks.paper.measured.emulated_job import SLOWDOWN
 from benchmarks.paper.measured.learning import FLAT, LEARNING
 
 
@@ -37,6 +45,33 @@ def test_flat_rl_is_judged_beside_a_policy_that_learns_too():
     assert beside_flat(learned((100, 100, 110), (70, 90, 100))).holds is False, "30 % below"
     assert beside_flat(learned((100, 100, 110), (80, 96, 100))).holds is False, "4 % below"
     assert beside_flat(learned((100, 100, 110), (80, 90, 99))).holds is False, "not yet there"
+
+
+def grown(**seconds_s):
+    """Jobs of two sizes by planner: seconds a step on the emulated clock, without a break."""
+    runs = {}
+    for planner, (first_s, second_s) in seconds_s.items():
+        ends = [SLOWDOWN * first_s, SLOWDOWN * (first_s + second_s)]
+        steps = [[0.0, ends[0]], ends]
+        runs[planner.replace("_", "-")] = {"steps": steps, "joined_s": [0.0, *ends], "ended": ""}
+    return {"growth-trained": {"trained": runs}}
+
+
+def test_heddle_must_lead_at_every_size_and_alone_never_fall():
+    assert while_growing(grown(heddle_3=(2, 1), sailor=(3, 4))).holds is True
+    assert while_growing(grown(heddle_3=(2, 1), sailor=(3, 2))).holds is False, "neither falls"
+    assert while_growing(grown(heddle_3=(2, 3), sailor=(3, 4))).holds is False, "both fall"
+    assert while_growing(grown(heddle_3=(2, 2), sailor=(1, 3))).holds is False, "it does not lead"
+    assert while_growing(grown(heddle_3=(2, 1))).holds is None, "nobody is beside it"
+    early = grown(heddle_3=(2, 1), sailor=(3, 4))
+    early["growth-trained"]["trained"]["sailor"]["ended"] = "no step was trained"
+    assert while_growing(early).holds is None, "a size was not trained"
+
+
+def test_a_pause_of_emulated_devices_tells_nothing_of_the_papers():
+    verdict = pause({"reconfiguration": {"repeats": [[{"stall_s": 0.2}], [{"stall_s": 0.4}]]}})
+    assert verdict.holds is None
+    assert "0.20 s to 0.40 s in 2 joins" in verdict.figure
 
 
 def test_nothing_is_told_without_measurements():
