@@ -56,11 +56,15 @@ class StandInServices(process.GlooServices):
 
     def emulated_times(self, build: StageBuild) -> RankTimes:
         """See `GlooServices`."""
-        question = cell_of(MODEL, "grow-19").question()
-        workload = replace(question.workload, global_batch=build.spec.global_batch)
-        nodes = process.nodes_of(build.plan)
-        times = rank_times(build.plan, workload, nodes, question.profile)[build.seat.rank]
-        return RankTimes(*(SLOWDOWN * seconds for seconds in times))
+        return slowed_times(build.plan)[build.seat.rank]
+
+
+def slowed_times(plan: Plan) -> tuple[RankTimes, ...]:
+    """The wall seconds that each rank of a plan takes for its part of GPT-Neo-2.7B."""
+    question = cell_of(MODEL, "grow-19").question()
+    workload = replace(question.workload, global_batch=BATCH)
+    times = rank_times(plan, workload, process.nodes_of(plan), question.profile)
+    return tuple(RankTimes(*(SLOWDOWN * seconds for seconds in one)) for one in times)
 
 
 def rank_main(connection: socket, **arguments: Any) -> None:

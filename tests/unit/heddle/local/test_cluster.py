@@ -14,6 +14,7 @@ from heddle.local.cluster import TERMINATION_GRACE_S, LocalCluster
 from heddle.local.processes import POD_MARK, RUN_MARK, processes_with
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import CreatePod, DeletePod
+from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Node
 
 pytestmark = pytest.mark.slow
@@ -108,6 +109,17 @@ def test_a_pod_that_ends_by_itself_has_ended_and_its_name_can_be_freed(tmp_path)
         assert (await cluster.observe()).pods == ()
 
     with_cluster(test, tmp_path, LISTENS)
+
+
+def test_a_job_in_mode_manual_follows_the_plan_that_it_was_told_last(tmp_path):
+    async def test(cluster, until):
+        assert (await cluster.observe()).referenced is None
+        told = ReferencedPlan("first", None, "none is there yet"), ReferencedPlan("second", None)
+        for referenced in told:
+            cluster.follow(referenced)
+            await until(lambda o, last=referenced: o.referenced == last)
+
+    with_cluster(test, tmp_path)
 
 
 def test_an_agent_that_says_no_port_never_runs(tmp_path):
