@@ -48,8 +48,8 @@ TITLES = {
 NOTES = {
     "uniform": "![Quality over planning time](quality.svg)\n\nThroughput over that of Heddle at "
     "3 s, by search time, on 128, 256 and 512 GPUs of three types.\n",
-    "growth": "Each planner plans every size anew. Throughput is modelled, without "
-    "breaks; the page `growth-trained` has a job that trained.\n",
+    "growth": "Each planner plans every size anew. Nothing was trained for this page: throughput "
+    "is modelled, and there are no breaks.\n",
     "experts": "A -MoE bar is the baseline's own plan, its experts tiled by Heddle's rule; where "
     "none fits, the first of the same search that fits once tiled.\n",
 }

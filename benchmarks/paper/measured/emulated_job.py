@@ -188,6 +188,9 @@ def train(sizes: Sequence[Size], hold_s: float) -> dict[str, Any]:
     """Train the job on a cluster that grows; see `GrowingRun.found`.
 
     Where it ends before the last size, `ended` says why; whole sizes are kept.
+
+    Raises:
+        ProcessFailed: not even the first size was trained.
     """
     os.chdir(ROOT)  # rank processes import this module
     with run_folder("heddle-paper-") as folder:
@@ -199,9 +202,11 @@ async def _trained(sizes: Sequence[Size], hold_s: float, folder: Path) -> dict[s
     try:
         await run.run()
     except (ProcessFailed, TimeoutError) as error:
-        if len(run.joined_s) < 2:
-            raise
         ended = str(error).partition(";")[0] or f"a size took longer than {LIMIT_S:g} s"
+        if len(run.joined_s) < 2:
+            raise ProcessFailed(
+                f"the first size was not trained, as {ended}; try again on a quieter machine"
+            ) from None
     return run.found() | {"ended": ended}
 
 
