@@ -4,7 +4,8 @@ Invariants: a TP group never crosses a node; no GPU is given twice; equal inputs
 Rules, in order: a replica stays on one node where it can (or, if asked, the replicas of a stage);
 where the state must live on several nodes, its copies go to different ones; with a current plan,
 pieces stay where they are; a node that fits exactly is taken before a larger one is carved; faster
-nodes first; ties go by name.
+nodes first; ties go by name.  A replica that finds no room has its TP groups placed before all
+others, and placement begins anew: squeaky wheel optimization (Joslin and Clements, 1999).
 Source: Heddle, section 5.3 (packing).  Any GPUs of a node form a TP group, so only counts matter.
 """
 
@@ -26,8 +27,10 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan
 from planner.plans.ranks import Pipeline, RankMap, Seat
 
 Rule = Literal["by replica", "by stage", "by tiling"]
+Replica = tuple[int, int]  # template, replica
 Slot = tuple[int, int, int]  # template, replica, stage
 Room = Mapping[tuple[str, int], int]
+ROUNDS = 8  # of replicas that are blocked, at most, before all go by the size of their TP groups
 
 
 def room_of(composition: Composition) -> Room:
@@ -108,17 +111,22 @@ def place(
             by_node.setdefault(seat.node, []).append(seat)
         held = _Held(model, by_node)
     staged = {t for t, template in enumerate(templates) if _is_by_stage(template, rule)}
-    nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
     others = set(range(len(templates))) - staged
-    fits = _by_stage(templates, staged, nodes, chosen) and _by_replica(
-        templates, others, nodes, chosen, min_holders, held
-    )
-    if not fits:
-        found = _largest_first(templates, composition)
-        if found is None:
-            return None
-        chosen = found
-    return _with_gpus(model, templates, composition, chosen, held)
+    squeezed: list[Replica] = []
+    for _ in range(ROUNDS):
+        nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
+        if not _by_stage(templates, staged, nodes, chosen):
+            break
+        blocked = _squeeze(templates, squeezed, nodes, chosen, min_holders) or _by_replica(
+            templates, others, nodes, chosen, min_holders, held, squeezed
+        )
+        if blocked is None:
+            return _with_gpus(model, templates, composition, chosen, held)
+        if blocked in squeezed:
+            break
+        squeezed.append(blocked)
+    found = _largest_first(templates, composition)
+    return None if found is None else _with_gpus(model, templates, composition, found, held)
 
 
 def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
@@ -140,8 +148,13 @@ def _by_replica(
     chosen: dict[Slot, str],
     min_holders: int,
     held: _Held | None,
-) -> bool:
-    """Choose a node for every stage of some templates, replica by replica; whether they fit."""
+    squeezed: Sequence[Replica],
+) -> Replica | None:
+    """Choose a node for every stage of some templates, replica by replica.
+
+    Those that are squeezed come last, as they have their TP groups: stages of one GPU fit anywhere.
+    Returns the replica for which nothing is left, if any.
+    """
 
     def best(
         kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
@@ -165,11 +178,12 @@ def _by_replica(
 
         return min(room, key=rank).name if room else None
 
-    for t, r in _replicas(templates, which):
+    ordered = [pair for pair in _replicas(templates, which) if pair not in squeezed]
+    for t, r in (*ordered, *squeezed):
         template = templates[t]
         cuts = template.layer_bounds()
         types = {stage.gpu_type for stage in template.stages}
-        if len(types) == 1:
+        if len(types) == 1 and (t, r) not in squeezed:
             layers, tp = range(cuts[0], cuts[-1]), template.stages[0].tp
             node = best(next(iter(types)), template.gpus, template.gpus, layers, tp, None)
             if node is not None:
@@ -178,14 +192,45 @@ def _by_replica(
                 continue
         previous: str | None = None
         for s, stage in enumerate(template.stages):
+            if (t, r, s) in chosen:
+                previous = chosen[t, r, s]
+                continue
             layers = range(cuts[s], cuts[s + 1])
             gpus = _run_gpus(template, s)
             previous = best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
             if previous is None:
-                return False
+                return t, r
             nodes.take(previous, stage.tp, layers if min_holders > 1 else ())
             chosen[t, r, s] = previous
-    return True
+    return None
+
+
+def _squeeze(
+    templates: Sequence[FilledTemplate],
+    squeezed: Sequence[Replica],
+    nodes: FreeNodes,
+    chosen: dict[Slot, str],
+    min_holders: int,
+) -> Replica | None:
+    """Choose nodes for the TP groups of some replicas, the largest first, so that they share nodes.
+
+    Returns the replica that does not fit, if any.
+    """
+    groups = [
+        (-stage.tp, t, r, s)
+        for t, r in squeezed
+        for s, stage in enumerate(templates[t].stages)
+        if stage.tp > 1
+    ]
+    for minus_tp, t, r, s in sorted(groups):
+        mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
+        node = nodes.best(templates[t].stages[s].gpu_type, -minus_tp, -minus_tp, mates)
+        if node is None:
+            return t, r
+        cuts = templates[t].layer_bounds()
+        nodes.take(node, -minus_tp, range(cuts[s], cuts[s + 1]) if min_holders > 1 else ())
+        chosen[t, r, s] = node
+    return None
 
 
 def _by_stage(

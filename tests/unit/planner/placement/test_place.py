@@ -54,6 +54,13 @@ def test_what_greedy_choice_would_block_is_packed_largest_first():
     assert place(MODEL, rows, nodes("fast-0:1 fast-1:1 fast-2:2")) is not None
 
 
+def test_replicas_that_are_blocked_share_nodes_and_leave_the_others_whole():
+    row = template("1x2 2x4", 1, (1,) * 6)  # three GPUs each, and one of each node is left
+    found = place(MODEL, (row,), nodes("fast-0:4 fast-1:4 fast-2:4 fast-3:4 fast-4:4 fast-5:1"))
+    nodes_of = [{p.node for p in found if p.replica == replica} for replica in range(6)]
+    assert sum(len(names) == 1 for names in nodes_of) == 4
+
+
 def test_tp_groups_do_not_cross_nodes():
     assert place(MODEL, (template("2x6"),), nodes("fast-0:1 fast-1:1")) is None
     assert not can_pack({("demo-fast", 2): 1}, room("fast-0:1 fast-1:1"))
