@@ -18,10 +18,13 @@ SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py tests/e
 NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/test_kills.py
+# `make test` runs the contracts that need no server.
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
 # One worker more than there are cores, four at most: many tests wait for processes of their own.
 AT_ONCE := -n $(shell n=$$(($$(nproc) + 1)); echo $$((n > 4 ? 4 : n))) --dist worksteal
+# Files whose tests share a long job stay whole: two workers would run that job twice.
+WHOLE_FILES := --dist loadfile --no-loadscope-reorder
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -84,13 +87,13 @@ test: $(STAMP) ## Run the tests that need neither root nor servers; the end says
 
 test-system: $(STAMP) ## Run faults, whole jobs and long draws on the processes of this machine
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) -m system $(NOT_AT_ONCE) || status=$$?; \
+	$(BIN)/pytest $(AT_ONCE) $(WHOLE_FILES) -m system $(NOT_AT_ONCE) || status=$$?; \
 	$(BIN)/pytest $(SYSTEM) || status=$$?; \
 	exit $$status
 
 test-cluster: $(STAMP) ## Run contracts and jobs on a real Kubernetes with emulated GPUs; needs root
 	@$(ASSETS)
-	@$(BIN)/pytest $(ON_CLUSTER)
+	@HEDDLE_TEST_SERVERS=only $(BIN)/pytest $(ON_CLUSTER)
 
 test-harness: $(STAMP) ## Run the tests of the emulated cluster itself; needs root
 	@$(ASSETS)

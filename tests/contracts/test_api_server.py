@@ -17,7 +17,9 @@ from tests.fakes.api_server import an_api_server
 LABELS = {"heddle.dev/job": "tiny"}
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["fake", pytest.param("real", marks=[pytest.mark.slow, pytest.mark.cluster])]
+)
 def run(request, tmp_path):
     """Run a test with a connection and a folder of ConfigMaps of its own."""
 

@@ -75,7 +75,11 @@ async def local(tmp_path):
 
 
 @pytest.fixture(
-    params=["fake", "local", pytest.param("kubernetes", marks=pytest.mark.slow)],
+    params=[
+        "fake",
+        "local",
+        pytest.param("kubernetes", marks=[pytest.mark.slow, pytest.mark.cluster]),
+    ],
 )
 def make(request, tmp_path):
     if request.param == "kubernetes":

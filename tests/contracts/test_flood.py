@@ -127,7 +127,7 @@ def operator(tmp_path, control_plane):
         yield served
 
 
-@pytest.mark.parametrize("which", ["agent", "operator"])
+@pytest.mark.parametrize("which", ["agent", pytest.param("operator", marks=pytest.mark.cluster)])
 def test_ten_thousand_idle_connections_neither_silence_it_nor_fill_its_log(which, request):
     served = request.getfixturevalue(which)
     host, port, log = served.host, served.port, served.log

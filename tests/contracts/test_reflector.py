@@ -44,7 +44,9 @@ class Names:
             await asyncio.wait_for(self.changed.wait(), 20)
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["fake", pytest.param("real", marks=[pytest.mark.slow, pytest.mark.cluster])]
+)
 def run(request, tmp_path, monkeypatch):
     """Run a test with a reflector behind a proxy, and a connection that does not take it."""
     monkeypatch.setattr(reflector_module, "PAUSES_S", (0.01, 0.1))
