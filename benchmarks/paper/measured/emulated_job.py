@@ -167,10 +167,12 @@ class GrowingRun(LocalRun):
             stall = self.recorder.stall(epoch)
             assert stall is not None
             switches = self.recorder.switches[epoch].values()
+            record = next(one for one in self.recorder.epochs if one.epoch == epoch)
             changes.append(
                 {
+                    "reason": record.reason,  # a starved machine may lose ranks too
                     "at_s": self.recorder.steps_of(epoch)[0].start_s - begun_s,
-                    "gpus": next(o for o in self.recorder.epochs if o.epoch == epoch).plan.gpus,
+                    "gpus": record.plan.gpus,
                     "stall_s": stall.stall_s,
                     "parts": dict(stall.parts),
                     "bytes_moved": sum(switch.bytes_received for switch in switches),

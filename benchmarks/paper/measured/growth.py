@@ -145,7 +145,7 @@ def draw(path: Path, found: Mapping[str, Any]) -> None:
 def text(found: Mapping[str, Any]) -> str:
     """The page: throughput of each size, pace, stalls, and who was left out."""
     trained = found["trained"]
-    rows, stalls = [], []
+    rows, stalls, lost = [], [], 0
     for planner, run in trained.items():
         errors = pace_errors(run)
         for size, (rate, last), error in zip(run["sizes"], rates(run), errors, strict=True):
@@ -153,7 +153,8 @@ def text(found: Mapping[str, Any]) -> str:
             cells = (f"{rate:.1f}", f"{last:.1f}", f"{modelled:.1f}", f"{error:+.1%}")
             used, search = f"{size['used']} of {size['gpus']}", f"{size['search_s']:.2f} s"
             rows.append((NAMES[planner], used, search, *cells))
-        stalls += [change["stall_s"] for change in run["changes"]]
+        stalls += [change["stall_s"] for change in run["changes"] if change["reason"] == "join"]
+        lost += sum(change["reason"] == "loss" for change in run["changes"])
     head = ("planner", "GPUs used", "search", "with breaks", "last step", "modelled", "pace error")
     out = "\n".join(f"- {NAMES[name]}: {why}" for name, why in found["left_out"].items())
     early = "".join(
@@ -176,7 +177,8 @@ movement are real. Devices are emulated, and nothing here was measured on a GPU.
 - The ranks of new nodes start on the same core, and other work ran too. Steps beside their starts
   are late, which lowers the rates with breaks; the pace error is that of settled steps.
 
-Breaks lasted {pauses}.
+Breaks of joins lasted {pauses}. The machine starved ranks until they were taken for lost {lost}
+times; such breaks count in the rates too.
 
 ![Throughput over time](growth-trained.svg)
 

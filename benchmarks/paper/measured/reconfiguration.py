@@ -52,8 +52,13 @@ def measure() -> dict[str, Any]:
 
 
 def stalls_s(found: Mapping[str, Any]) -> list[float]:
-    """Of every change of every repeat."""
-    return [change["stall_s"] for changes in found["repeats"] for change in changes]
+    """Of every join of every repeat; a machine that starves ranks adds losses, which are none."""
+    return [
+        change["stall_s"]
+        for changes in found["repeats"]
+        for change in changes
+        if change["reason"] == "join"
+    ]
 
 
 def text(found: Mapping[str, Any]) -> str:
@@ -61,7 +66,10 @@ def text(found: Mapping[str, Any]) -> str:
     runs = [
         {
             "epochs": [
-                {"reason": f"to {change['gpus']} GPUs", "reconfiguration": change}
+                {
+                    "reason": f"{change['reason']}, {change['gpus']} GPUs",
+                    "reconfiguration": change,
+                }
                 for change in changes
             ]
         }
@@ -75,7 +83,8 @@ and its movement are real.
 The model is a stand-in, as deep as GPT-Neo-2.7B and narrow: {min(moved):.1f} MB to
 {max(moved):.1f} MB move in a change. The stalls below are no GPU's.
 
-From the end of the last old step to the start of the first new one, in milliseconds, median /
+A change after a loss is none of the experiment: the machine starved a rank until it was taken for
+lost. From the end of the last old step to the start of the first new one, in milliseconds, median /
 maximum over the repeats:
 
 {chr(10).join(parts_table(runs))}

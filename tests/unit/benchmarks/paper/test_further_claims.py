@@ -69,7 +69,8 @@ def test_heddle_must_lead_at_every_size_and_alone_never_fall():
 
 
 def test_a_pause_of_emulated_devices_tells_nothing_of_the_papers():
-    verdict = pause({"reconfiguration": {"repeats": [[{"stall_s": 0.2}], [{"stall_s": 0.4}]]}})
+    repeats = [[{"stall_s": seconds_s, "reason": "join"}] for seconds_s in (0.2, 0.4)]
+    verdict = pause({"reconfiguration": {"repeats": repeats}})
     assert verdict.holds is None
     assert "0.20 s to 0.40 s in 2 joins" in verdict.figure
 

@@ -18,7 +18,7 @@ def a_run(seconds_s=(2.0, 1.0), stall_s=3.0):
         now_s += stall_s
     return {
         "steps": steps,
-        "changes": [{"at_s": steps[2][0], "stall_s": stall_s}],
+        "changes": [{"at_s": steps[2][0], "stall_s": stall_s, "reason": "join"}],
         "joined_s": [0.0, steps[1][1], steps[-1][1]],
         "ended": "",
         "sizes": [
