@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from benchmarks.baselines.estimated_plans import offer_placed
+from benchmarks.baselines.estimated_plans import answer_by_estimates
 from benchmarks.baselines.interface import Answer, Budget, Meter, Question
-from benchmarks.baselines.quantities import require_profiled
-from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.build_tables import Pricing
 from planner.estimator.jit import jit
 from planner.estimator.objective import SearchLimits, objective, refill
 from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Tables
@@ -32,25 +31,18 @@ STOP = 0  # in place of a depth
 
 
 def plan(question: Question, budget: Budget) -> Answer:
-    """The best plans of the search, ranked by the estimator.
+    """The best plans of the tree search; see `answer_by_estimates`."""
 
-    Its placement is Heddle's, as it decides none.
+    def load(pricing: Pricing) -> None:
+        _Search(question, pricing, Meter(Budget(evaluations=1))).play()
 
-    Raises:
-        InvalidComposition: there is no GPU.
-        UnprofiledConfiguration: a GPU type has no profile.
-    """
-    require_profiled(question)
-    pricing = pricing_of(question.workload, question.composition, question.profile)
-    if pricing is None:
-        return Meter(budget).answer()
-    _Search(question, pricing, Meter(Budget(evaluations=1))).play()  # loads what is compiled
-    meter = Meter(budget)
-    search = _Search(question, pricing, meter)
-    while meter.goes_on():
-        search.play()
-    offer_placed(question, pricing, search.top_k, meter)
-    return meter.answer()
+    def search(pricing: Pricing, meter: Meter) -> TopK:
+        tree = _Search(question, pricing, meter)
+        while meter.goes_on():
+            tree.play()
+        return tree.top_k
+
+    return answer_by_estimates(question, budget, load, search)
 
 
 @jit

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from benchmarks.baselines.estimated_plans import offer_placed
+from benchmarks.baselines.estimated_plans import answer_by_estimates
 from benchmarks.baselines.flat_rl.episodes import Decided, RawEpisodes, play
 from benchmarks.baselines.flat_rl.network import Actor, Made, joined, judge_made, shapes_with
 from benchmarks.baselines.interface import Answer, Budget, Meter, Question
-from benchmarks.baselines.quantities import require_profiled
-from planner.estimator.build_tables import Pricing, pricing_of
+from planner.estimator.build_tables import Pricing
 from planner.estimator.tables import MAX_TEMPLATES
-from planner.estimator.top_k import new_top_k, offer
+from planner.estimator.top_k import TopK, new_top_k, offer
 from planner.policy.environment import Environment, no_limits
 from planner.policy.network import Network
 from planner.policy.schema import FeatureSchema
@@ -57,27 +56,21 @@ BEST_OF = TrainingSettings().best_of
 
 
 def plan(question: Question, budget: Budget, decided: Decided = RAW) -> Answer:
-    """The best plans of a training from its beginning, ranked by the estimator.
+    """The best plans of a training from its beginning; see `answer_by_estimates`."""
 
-    Its placement is Heddle's, as it decides none.
+    def load(pricing: Pricing) -> None:
+        Learner(question, pricing, decided).improve(lambda priced: priced <= ROLLOUTS)
 
-    Raises:
-        InvalidComposition: there is no GPU.
-        UnprofiledConfiguration: a GPU type has no profile.
-    """
-    require_profiled(question)
-    pricing = pricing_of(question.workload, question.composition, question.profile)
-    if pricing is None:
-        return Meter(budget).answer()
-    Learner(question, pricing, decided).improve(lambda priced: priced <= ROLLOUTS)  # loads it
-    meter = Meter(budget)
-    learner = Learner(question, pricing, decided)
-    while meter.goes_on() and learner.improve(
-        lambda priced: priced <= budget.evaluations and meter.passed_s < budget.seconds
-    ):
+    def search(pricing: Pricing, meter: Meter) -> TopK:
+        learner = Learner(question, pricing, decided)
+        while meter.goes_on() and learner.improve(
+            lambda priced: priced <= budget.evaluations and meter.passed_s < budget.seconds
+        ):
+            meter.priced = learner.evaluations
         meter.priced = learner.evaluations
-    meter.priced = learner.evaluations
-    return learner.answer(meter)
+        return learner.top_k
+
+    return answer_by_estimates(question, budget, load, search)
 
 
 @dataclass(slots=True)
@@ -100,7 +93,7 @@ class Learner:
     def __init__(self, question: Question, pricing: Pricing, decided: Decided) -> None:
         """Before the first rollout."""
         torch.set_num_threads(1)  # sums in one order
-        self.decided, self._question, self._pricing = decided, question, pricing
+        self.decided = decided
         types = tuple(dict.fromkeys(one.gpu_type for one in pricing.classes))
         degrees = tuple(sorted({int(tp) for tp in pricing.tables.option_tp}))
         deepest = min(D_MAX, pricing.tables.layers)
@@ -141,11 +134,6 @@ class Learner:
             self._offer(row, float(throughput), episodes, made)
         self._updates += 1
         return True
-
-    def answer(self, meter: Meter) -> Answer:
-        """The best plans so far, placed."""
-        offer_placed(self._question, self._pricing, self.top_k, meter)
-        return meter.answer()
 
     def _forcing(self) -> Forcing:
         first, last = FORCED
