@@ -8,16 +8,16 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.heddle-setup
 # Tests run side by side on the cores, but for those whose clusters and jobs have times.
 HARNESS := tests/cluster
-SYSTEM := tests/distributed/test_faults.py tests/distributed/test_slow_rank.py \
-  tests/distributed/test_staged_faults.py tests/distributed/test_connecting_faults.py \
+SYSTEM := tests/distributed/faults/test_faults.py tests/distributed/faults/test_slow_rank.py \
+  tests/distributed/faults/test_staged_faults.py tests/distributed/faults/test_connecting_faults.py \
   tests/e2e/test_demo.py tests/e2e/test_finetune.py \
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
 WHOLE := tests/e2e/kubernetes tests/e2e/image
 ON_CLUSTER := tests/contracts $(WHOLE)
-SAMPLE := tests/distributed/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py
+SAMPLE := tests/distributed/faults/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py
 NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
-KILLS := tests/distributed/test_kills.py
+KILLS := tests/distributed/faults/test_kills.py
 # `make test` runs the contracts that need no server.
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."

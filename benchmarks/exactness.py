@@ -2,7 +2,7 @@
 
     python -m benchmarks.exactness [--jobs N] [--steps N] [--seed S]
 
-The claims of `tests/distributed/exactness.py` on more jobs, of 50 steps.  Writes
+The claims of `tests/distributed/exact/exactness.py` on more jobs, of 50 steps.  Writes
 docs/results/exactness.md.  What came of each job is kept in build/exactness.jsonl, and is not tried
 again until that file is removed.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from benchmarks.pages import header
-from tests.distributed.exactness import (
+from tests.distributed.exact.exactness import (
     GPUS,
     PRECISIONS,
     SPREAD,

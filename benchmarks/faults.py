@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import header
-from tests.distributed.campaign import (
+from tests.distributed.faults.campaign import (
     AGAIN_S,
     PARTS,
     PEER_TIMEOUT_S,

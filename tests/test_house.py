@@ -252,7 +252,7 @@ def test_ci_runs_lint_and_every_test_but_the_campaign_of_faults():
     assert '-m "not system"' in recipes["test"]
     assert " -m system " in recipes["test-system"]
     run = {path for text in recipes.values() for path in re.findall(r" (tests/\S+)", text)}
-    assert ignored - run == {"tests/distributed/test_kills.py"}
+    assert ignored - run == {"tests/distributed/faults/test_kills.py"}
 
 
 # Modules of the worker that the operator's image needs, and why.

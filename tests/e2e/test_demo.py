@@ -170,7 +170,7 @@ def test_a_run_that_leaves_the_reference_curve_is_red() -> None:
     """One replica counts 1 % too much: `heddle demo` itself says no."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [HEDDLE, "demo", "--headless", "--output", "json", "--steps", "8"]
-    command += ["--rank-entry", "tests.distributed.faults:wrong_weight"]
+    command += ["--rank-entry", "tests.distributed.faults.rank_entries:wrong_weight"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 1, done.stderr[-2000:]
     assert json.loads(done.stdout.strip().splitlines()[-1])["max_loss_difference"] > 1e-5

@@ -14,13 +14,19 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a network of its own"),
 ]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_change_that_finds_no_port_is_cancelled_and_the_old_plan_trains_on(
     tmp_path: Path, corpus: Path
 ) -> None:
-    command = [sys.executable, "-m", "tests.distributed.few_ports", str(tmp_path), str(corpus)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.distributed.errors.few_ports",
+        str(tmp_path),
+        str(corpus),
+    ]
     done = subprocess.run(
         ["unshare", "--net", *command], cwd=ROOT, capture_output=True, text=True, timeout=200
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.exactness import cases, claim, ranks_find
+from tests.distributed.exact.exactness import cases, claim, ranks_find
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 SAMPLE = (2, 6, 4, "fp32 mixtures")  # seed, jobs, steps

@@ -294,7 +294,7 @@ def found():
             assert not shape_of(folder / kind).arithmetic.lacking
         curves = {kind: json.loads((folder / kind / "curve.json").read_text()) for kind in CHANGES}
         patch.setenv("FOLDER", str(folder))
-        yield run_ranks("tests.distributed.test_transformers:claims", GPUS, LIMIT_S), curves
+        yield run_ranks("tests.distributed.models.test_transformers:claims", GPUS, LIMIT_S), curves
 
 
 @WITH

@@ -49,7 +49,7 @@ class Run:
             "errs", f"errs-{os.getpid()}", folder, token, self.trigger,
             agent_command=(
                 sys.executable, "-m", "worker", "agent",
-                "--rank-entry", "tests.distributed.erring:main",
+                "--rank-entry", "tests.distributed.errors.erring:main",
             ),
         )  # fmt: skip
         self.agents = Agents("secret", self.trigger, 0.2, self._hear)
@@ -115,11 +115,11 @@ async def running(
 
 @pytest.fixture(autouse=True)
 def errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that orders errors; see `tests.distributed.erring`."""
+    """The folder that orders errors; see `tests.distributed.errors.erring`."""
     folder = tmp_path / "errors"
     folder.mkdir()
     monkeypatch.setenv("HEDDLE_TEST_ERRORS", str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     return folder
 
 

@@ -173,7 +173,7 @@ def _count(rank, store, epoch, case, data):
 
 @pytest.fixture(scope="module")
 def found():
-    return run_ranks("tests.distributed.test_memory:claims", DEPTH)
+    return run_ranks("tests.distributed.memory.test_memory:claims", DEPTH)
 
 
 def counted(found, case, stage):

@@ -8,7 +8,7 @@ import pytest
 
 from planner.model.catalogue import find_model
 from planner.plans.plan import FilledTemplate, Stage
-from tests.distributed.dying import STEP, WAYS
+from tests.distributed.faults.dying import STEP, WAYS
 from tests.distributed.pods import Pods, place
 from worker.contract import TrainingSpec, resume_of
 
@@ -70,7 +70,7 @@ def test_a_rank_that_dies_while_rows_travel_costs_no_step(
     deaths.mkdir()
     (deaths / ".".join(map(str, VICTIM))).write_text(way)
     environment = {"HEDDLE_TEST_DEATHS": str(deaths)}
-    pods = Pods(tmp_path, rank_entry="tests.distributed.dying:main", environment=environment)
+    pods = Pods(tmp_path, rank_entry="tests.distributed.faults.dying:main", environment=environment)
     try:
         pods.start("a", "b", gpus=2)
         pods.change(pods.directive(1, TWICE, spec, "b", reason="start"))

@@ -18,7 +18,7 @@ import pytest
 
 from planner.model.tensors import model_tensors
 from planner.plans.ranks import RankMap
-from tests.distributed.exactness import GPUS, Case, cases, trained
+from tests.distributed.exact.exactness import GPUS, Case, cases, trained
 from tests.distributed.pods import place, template
 from tests.families import MIXTURES
 from tests.unit.worker.data.lines import prepared_lines
@@ -141,7 +141,7 @@ def ranks_find(folder: Any, first: int, last: int) -> list[list[dict[str, Any]]]
     with pytest.MonkeyPatch.context() as patch:
         prefix, vault = prepared_lines(folder), str(folder / "vault")
         patch.setenv("WANTED", json.dumps([first, last, prefix, vault]))
-        answers = run_ranks("tests.distributed.test_zero:claims", GPUS, LIMIT_S)
+        answers = run_ranks("tests.distributed.exact.test_zero:claims", GPUS, LIMIT_S)
     return [list(of_job) for of_job in zip(*answers, strict=True)]
 
 

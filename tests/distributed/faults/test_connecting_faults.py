@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.campaign import PARTS, Fault, fail_in, running
+from tests.distributed.faults.campaign import PARTS, Fault, fail_in, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TRIED = (*PARTS[:3], "try", *PARTS[4:])  # drain is the try's own boundary
@@ -30,7 +30,7 @@ def test_faults_in_a_change_over_wires_that_connect_late_cost_seconds_and_no_ste
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEDDLE_TEST_PAUSE", str(tmp_path / "gates"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
 
     async def campaign() -> dict[int, str | None]:
         async with running(tmp_path, corpus, "connecting") as run:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.campaign import KINDS, PARTS, POSSIBLE, WAYS, Fault, check
+from tests.distributed.faults.campaign import KINDS, PARTS, POSSIBLE, WAYS, Fault, check
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ENDING = tuple(way for way in POSSIBLE if way != "slow")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.campaign import (
+from tests.distributed.faults.campaign import (
     PARTS,
     POSSIBLE,
     WAYS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.exactness import cases, judged, ranks_find
+from tests.distributed.exact.exactness import cases, judged, ranks_find
 from tests.unit.worker.data.lines import prepared_lines
 
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(700)]  # forks ranks

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.campaign import PARTS, POSSIBLE, WAYS, Fault, check
+from tests.distributed.faults.campaign import PARTS, POSSIBLE, WAYS, Fault, check
 
 ENTRY = "staged" if os.environ.get("HEDDLE_WIRE") == "staged" else "pausing"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -20,7 +20,7 @@ GPUS = [("a", 0), ("a", 1), ("a", 2)]
 
 @pytest.fixture
 def pods(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pods]:
-    found = Pods(tmp_path, rank_entry=f"tests.distributed.faults:{request.param}")
+    found = Pods(tmp_path, rank_entry=f"tests.distributed.faults.rank_entries:{request.param}")
     try:
         found.start("a")
         yield found

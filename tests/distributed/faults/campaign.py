@@ -33,8 +33,8 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Node
 from planner.model.catalogue import find_model
-from tests.distributed.network import blackholed, own_network
-from tests.distributed.throttle import lacking_groups, slowed
+from tests.distributed.faults.network import blackholed, own_network
+from tests.distributed.faults.throttle import lacking_groups, slowed
 from worker.contract import Report, StepRecord
 from worker.engine.reference.training import training
 
@@ -67,7 +67,7 @@ def lacking(way: str) -> str:
 
 
 POSSIBLE = tuple(way for way in WAYS if not lacking(way))
-AGENT = "tests.distributed.network" if "blackhole" in POSSIBLE else "worker"
+AGENT = "tests.distributed.faults.network" if "blackhole" in POSSIBLE else "worker"
 
 
 def job(data: Path) -> dict[str, object]:
@@ -111,7 +111,7 @@ class Run:
         )
         token = folder / "token"
         token.write_text("secret")
-        rank_entry = ("--rank-entry", f"tests.distributed.faults:{entry}")
+        rank_entry = ("--rank-entry", f"tests.distributed.faults.rank_entries:{entry}")
         self.cluster = LocalCluster(
             "kills", f"kills-{os.getpid()}", folder, token, self.trigger, emulates=True,
             agent_command=(sys.executable, "-m", AGENT, "agent", *rank_entry),
@@ -319,7 +319,7 @@ def check(
         Of each case, seconds until the job trained again.
     """
     os.environ["HEDDLE_TEST_PAUSE"] = str(folder / "gates")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
     is_cut_off = any(fault.way == "blackhole" for _, faults in cases for fault in faults)
     with own_network() if is_cut_off else nullcontext():
         steps, seconds = asyncio.run(campaign(folder, data, cases, entry))

@@ -23,9 +23,9 @@ import pytest
 from planner.model.shape import ModelShape
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from tests.distributed.lost_owner import break_last, recovered
+from tests.distributed.exact.lost_owner import break_last, recovered
+from tests.distributed.exact.state_bits import bits_of, digest_of
 from tests.distributed.random_plans import random_plan, tiled_plan
-from tests.distributed.state_bits import bits_of, digest_of
 from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import Directive, Member, TrainingSpec
@@ -172,7 +172,7 @@ def ranks_find(wanted: tuple[object, ...], prefix: str, limit_s: float) -> list[
     """What each GPU's rank answered of each case of `cases(*wanted)`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANTED", json.dumps([*wanted, prefix]))
-        answers = run_ranks("tests.distributed.exactness:claims", GPUS, limit_s)
+        answers = run_ranks("tests.distributed.exact.exactness:claims", GPUS, limit_s)
     return [list(of_case) for of_case in zip(*answers, strict=True)]
 
 
@@ -207,7 +207,7 @@ def trained(
     A GPU that is `lost` breaks the last step of the first plan: some have applied it, and nobody
     has got a weight from its owner.  The second plan goes on from the survivors.
     """
-    from tests.distributed.restored import restored, save
+    from tests.distributed.exact.restored import restored, save
     from worker.checkpoint.start_source import start_source
     from worker.engine.seam import Progress
     from worker.rank.move import plan_move

@@ -1,6 +1,6 @@
 """A change that finds no free port, in a network of its own, so that other tests find theirs.
 
-    unshare --net python -m tests.distributed.few_ports FOLDER DATA
+    unshare --net python -m tests.distributed.errors.few_ports FOLDER DATA
 
 Prints, as JSON, what the ranks said and how far they came.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed.exactness import cases, claim, ranks_find
+from tests.distributed.exact.exactness import cases, claim, ranks_find
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 SAMPLE = (6, 7, 6)  # seed, jobs, steps: each family once

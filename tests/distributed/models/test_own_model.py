@@ -13,7 +13,7 @@ from worker.contract import TrainingSpec
 from worker.model.describe import describe
 
 pytestmark = [pytest.mark.slow, pytest.mark.system]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "docs" / "examples" / "own_model"
 BATCH, LENGTH, STEPS_EACH = 8, 16, 4
 TOLERANCE = 1e-5  # as in test_random_plans

@@ -111,7 +111,7 @@ def _train(rank, store, epoch, precision, data):
 
 @pytest.fixture(scope="module")
 def found():
-    return run_ranks("tests.distributed.test_equal_copies:claims", 4)
+    return run_ranks("tests.distributed.exact.test_equal_copies:claims", 4)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

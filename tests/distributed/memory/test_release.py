@@ -23,7 +23,7 @@ def test_old_engines_are_freed_on_first_and_last_stages(tmp_path: Path, corpus: 
     counts.mkdir()
     pods = Pods(
         tmp_path,
-        rank_entry="tests.distributed.faults:counting",
+        rank_entry="tests.distributed.faults.rank_entries:counting",
         environment={"HEDDLE_TEST_COUNT": str(counts)},
     )
     try:

@@ -1,7 +1,7 @@
 """A network of our own, in which a pod can be blackholed: no packet leaves or reaches it any more.
 
 The kernel knows whose a packet is by the group of the process that made the socket, so each pod has
-a group of its own (`python -m tests.distributed.network agent ...` is an agent that has).
+a group of its own (`python -m tests.distributed.faults.network agent ...` is an agent that has).
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     folder, errors = tmp_path_factory.mktemp("pods"), tmp_path_factory.mktemp("errors")
     pods = Pods(
         folder,
-        rank_entry="tests.distributed.erring:main",
+        rank_entry="tests.distributed.errors.erring:main",
         environment={"HEDDLE_TEST_ERRORS": str(errors)},
         options=("--peer-timeout-s", str(PEER_TIMEOUT_S), "--stuck-s", str(STUCK_S)),
     )
