@@ -125,6 +125,20 @@ class Experts:
         return Experts(**row)
 
 
+def equal_rows(per_token: int, tokens: int, tp: int, etp: int) -> float:
+    """Rows that the experts of a rank take of a micro-batch where all experts are equally busy.
+
+    Memory is counted for them, and the worker keeps the inner results of no more rows.
+
+    Args:
+        per_token: experts that a token visits.
+        tokens: of the micro-batch.
+        tp: TP degree; each rank of a TP group routes its share of the tokens.
+        etp: ranks that share each expert, and take the rows of all of them.
+    """
+    return per_token * tokens / tp * etp
+
+
 def _check_kinds(part: type, row: dict[str, Any], before: str) -> None:
     for field in fields(part):
         if field.name not in row:

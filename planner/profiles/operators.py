@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from planner.cluster.hardware import GpuHardware, Operator, product, traffic
+from planner.model.experts import equal_rows
 from planner.model.shape import Kind, ModelShape, Scores
 
 VALUE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -287,8 +288,7 @@ def _experts(model: ModelShape, shape: Shape) -> LayerWork:
     assert experts is not None
     n, h, e = shape.tokens, model.hidden, shape.value_bytes
     etp = shape.etp or shape.tp
-    # each rank routes its share of the tokens; a group of etp ranks works on the tokens of all
-    routed = experts.per_token * n / shape.tp * etp
+    routed = equal_rows(experts.per_token, n, shape.tp, etp)
     held = max(1, experts.count // shape.ep)
     each = routed / held
     width = experts.ffn / etp

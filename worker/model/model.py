@@ -25,7 +25,8 @@ from planner.model.shape import Kind, ModelShape, StageRecompute
 from planner.model.tensors import Tensor, held_tensors
 from worker.model.attention import attend
 from worker.model.dropout import dropped
-from worker.model.experts.mixture import ExpertPlace, of_experts, visited
+from worker.model.experts.mixture import ExpertPlace, visited
+from worker.model.experts.products import Stack
 from worker.model.experts.routing import auxiliary_loss, route, with_loss, with_visits
 from worker.model.forward_context import CurrentContext
 from worker.model.latent import heads_of, padded, score_scale
@@ -252,9 +253,9 @@ class MoeBlock(Block):
             blocks = self.model.layers - experts.dense_blocks
             routes = routes._replace(weights=with_loss(routes.weights, loss, weight / blocks))
         activate = _ACTIVATIONS[arithmetic.activation]
-        products = of_experts(self.experts_gate, self.experts_up, self.experts_down, activate)
+        stack = Stack(self.experts_gate, self.experts_up, self.experts_down, activate)
         is_empty = self.current.is_empty
-        found = visited(tokens, routes, self.place, self.tp, products, is_empty=is_empty)
+        found = visited(tokens, routes, self.place, self.tp, stack, is_empty=is_empty)
         found = found.view(h.shape)
         if experts.shared:
             found = found + self._of_shared(self.tp.copy(h), activate)

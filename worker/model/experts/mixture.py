@@ -15,19 +15,17 @@ Legend: T tokens, k experts of a token, h hidden, E experts, F width of an exper
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import torch
 
+from planner.model.experts import equal_rows
 from worker.model.experts import exchange
 from worker.model.experts.exchange import Place
-from worker.model.experts.products import grouped
+from worker.model.experts.products import Stack
 from worker.model.experts.routing import Routes
 from worker.model.parallel import TensorParallel
-
-# Of rows in the order of this rank's experts, and where those of each end, int32.
-Products = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class ExpertPlace(NamedTuple):
@@ -46,27 +44,12 @@ class ExpertPlace(NamedTuple):
     host: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.cpu
 
 
-def of_experts(
-    gate: torch.Tensor,
-    up: torch.Tensor,
-    down: torch.Tensor,
-    activate: Callable[[torch.Tensor], torch.Tensor],
-) -> Products:
-    """The products of experts [E, F, h], [E, F, h] and [E, h, F]."""
-
-    def compute(rows: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        wide = activate(grouped(rows, gate, ends)) * grouped(rows, up, ends)
-        return grouped(wide, down, ends)
-
-    return compute
-
-
 def visited(
     h: torch.Tensor,
     routes: Routes,
     place: ExpertPlace,
     tp: TensorParallel,
-    products: Products,
+    stack: Stack,
     *,
     is_empty: bool = False,
 ) -> torch.Tensor:
@@ -77,11 +60,11 @@ def visited(
         routes: of the tokens, likewise.
         place: of the experts.
         tp: of the stage.
-        products: of the experts that this rank has.
+        stack: the experts that this rank has.
         is_empty: whether the tokens are of an empty micro-batch, so that none visits an expert.
     """
     if not place.is_tiled:
-        return _plain(h, routes, tp, products)
+        return _plain(h, routes, tp, stack)
     tokens = 0 if is_empty else len(h)
     cuts = [tokens * slot // tp.size for slot in range(tp.size + 1)]
     sizes = [stop - start for start, stop in pairwise(cuts)]
@@ -90,18 +73,20 @@ def visited(
     here = None if tp.group is None or is_empty else Place(tp.group, tp.slot)
     if here is not None:
         own, weights = (exchange.cut(one, here, sizes) for one in (own, weights))
-    found = _travelled(own, chosen, weights, place, routes.scores.shape[1], products)
+    etp = 1 if place.etp is None else len(place.etp.group.ranks)
+    most = equal_rows(chosen.shape[1], len(h), tp.size, etp)
+    found = _travelled(own, chosen, weights, place, routes.scores.shape[1], stack, most)
     if here is not None:
         return exchange.joined(found, here, sizes)
     # of an empty micro-batch the graph goes through the exchange, with no row of this rank
     return torch.cat([found, torch.zeros_like(h)]) if is_empty else found
 
 
-def _plain(h: torch.Tensor, routes: Routes, tp: TensorParallel, products: Products) -> torch.Tensor:
+def _plain(h: torch.Tensor, routes: Routes, tp: TensorParallel, stack: Stack) -> torch.Tensor:
     """All tokens and a part of each expert on every rank."""
     order, counts = _by_expert(routes.chosen, routes.scores.shape[1])
     rows = tp.copy(h)[order // routes.chosen.shape[1]]
-    found = products(rows, counts.cumsum(0).to(torch.int32))
+    found = stack.of_all(rows, counts.cumsum(0).to(torch.int32))
     return tp.reduce(_added(found, order, tp.copy(routes.weights), h.dtype))
 
 
@@ -111,9 +96,13 @@ def _travelled(
     weights: torch.Tensor,
     place: ExpertPlace,
     experts: int,
-    products: Products,
+    stack: Stack,
+    most: float,
 ) -> torch.Tensor:
-    """Tokens of this rank alone, whose rows go to the ranks that have their experts, and back."""
+    """Tokens of this rank alone, whose rows go to the ranks that have their experts, and back.
+
+    Of at most `most` rows that come here, the experts keep what they compute (`Stack.bounded`).
+    """
     ep, etp = (len(one.group.ranks) if one else 1 for one in (place.ep, place.etp))
     order, counts = _by_expert(chosen, experts)
     counts = counts.view(ep, experts // ep)
@@ -123,14 +112,17 @@ def _travelled(
     table = come[None]  # [ETP rank, sender, own expert] of the run
     if place.etp is not None:
         table = exchange.gathered(come[None], place.etp, [1] * etp)
-    to, senders, shares = _read(counts, table, place)
+    to, senders, shares, sizes = _read(counts, table, place)
     rows = h[order // chosen.shape[1]]
     if place.ep is not None:
         rows = exchange.exchanged(rows, place.ep.group, to, senders)
     if place.etp is not None:
         rows = exchange.gathered(rows, place.etp, shares)
     there = _regrouped(table, len(rows))
-    found = products(rows[there], table.sum((0, 1)).cumsum(0).to(torch.int32))
+    ends = table.sum((0, 1)).cumsum(0).to(torch.int32)
+    found = (
+        stack.bounded(rows[there], ends, sizes, most) if sizes else stack.of_all(rows[there], ends)
+    )
     found = torch.empty_like(found).index_copy(0, there, found)
     if place.etp is not None:
         found = exchange.summed(found, place.etp, shares)
@@ -141,15 +133,18 @@ def _travelled(
 
 def _read(
     counts: torch.Tensor, table: torch.Tensor, place: ExpertPlace
-) -> tuple[list[int], list[int], list[int]]:
-    """Rows to each EP run, from each of its ranks, and of each ETP rank; the host waits once."""
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Rows to each EP run, from each of its ranks, of each ETP rank, and of each own expert.
+
+    The host waits once, and not at all where no row travels.
+    """
     if place.ep is None and place.etp is None:
-        return [], [], []
+        return [], [], [], []
     own = table[0 if place.etp is None else place.etp.number]
-    sums = counts.sum(1), own.sum(1), table.sum((1, 2))
+    sums = counts.sum(1), own.sum(1), table.sum((1, 2)), table.sum((0, 1))
     told = [int(number) for number in place.host(torch.cat(sums))]
-    first, second = len(sums[0]), len(sums[0]) + len(sums[1])
-    return told[:first], told[first:second], told[second:]
+    first, second, third = accumulate(len(one) for one in sums[:3])
+    return told[:first], told[first:second], told[second:third], told[third:]
 
 
 def _by_expert(chosen: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Tensor]:

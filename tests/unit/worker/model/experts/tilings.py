@@ -17,7 +17,8 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
 from worker.engine.expert_place import expert_place
-from worker.model.experts.mixture import of_experts, visited
+from worker.model.experts.mixture import visited
+from worker.model.experts.products import Stack
 from worker.model.experts.routing import Routes, route
 from worker.model.parallel import TensorParallel
 from worker.world.group import Group
@@ -125,11 +126,11 @@ def _differences(rank: int, store: Any, epoch: int, plan: Plan) -> dict[str, Any
         x = tokens_of(replica).requires_grad_()
         h = x * 1.0
         routes = route(h @ router.T, Routing(), 2)
-        products = of_experts(own[0], own[1], own[2], torch.relu)
+        stack = Stack(own[0], own[1], own[2], torch.relu)
         is_empty = not TOKENS[replica]
         if is_empty and not place.is_tiled:
             return {}  # of dense layers and plain tilings an empty micro-batch is one of zeros
-        found = visited(h, routes, place, tp, products, is_empty=is_empty)
+        found = visited(h, routes, place, tp, stack, is_empty=is_empty)
         (found * slope(found) * (not is_empty)).sum().backward()
         return _compared(seat, plan, found, x, router, own, looped(replicas))
 
@@ -211,8 +212,8 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
         weights = torch.ones(TRAVELLERS, 2, dtype=torch.float64, requires_grad=True)
         routes = Routes(numbers, weights, torch.ones(TRAVELLERS, 4))
         place = expert_place(seat, world)
-        products = of_experts(own[0], own[1], own[2], torch.relu)
-        out = visited(h, routes, place, tp, products)
+        stack = Stack(own[0], own[1], own[2], torch.relu)
+        out = visited(h, routes, place, tp, stack)
         sent.append(0)
         out.sum().backward()
     return sent
