@@ -18,7 +18,6 @@ SAMPLE := tests/distributed/faults/test_fault_sample.py tests/e2e/test_train.py 
 NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/faults/test_kills.py
-# `make test` runs the contracts that need no server.
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
 # One worker more than there are cores, four at most: many tests wait for processes of their own.
