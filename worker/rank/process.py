@@ -171,7 +171,7 @@ def main(
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone.
 
-    Benchmarks give `services_of`, which emulate another model's times.
+    Tests and benchmarks give `services_of`, which wrap a service or emulate another model's times.
     """
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()

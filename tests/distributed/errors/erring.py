@@ -116,5 +116,4 @@ class Erring(process.GlooServices):
 
 def main(connection: socket.socket, **arguments: Any) -> None:
     """Run a rank whose engine errs as it is told."""
-    process.GlooServices = Erring  # type: ignore[misc] # in this process, which is the rank's own
-    process.main(connection, **arguments)
+    process.main(connection, services_of=Erring, **arguments)

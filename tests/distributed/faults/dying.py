@@ -61,5 +61,4 @@ def _die_at(way: str) -> None:
 
 def main(connection: socket.socket, **arguments: Any) -> None:
     """Run a rank that dies as it is told."""
-    process.GlooServices = Dying  # type: ignore[misc] # in this process, the rank's own
-    process.main(connection, **arguments)
+    process.main(connection, services_of=Dying, **arguments)
