@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.baselines.estimated_plans import offer_placed
 from benchmarks.baselines.flat_rl import MASKED, RAW, STRUCTURE, Decided, Learner, plan
 from benchmarks.baselines.interface import Answer, Budget, Meter, Question
 from benchmarks.baselines.judge import judge
@@ -36,6 +37,7 @@ def train(kind: str, seed: int, budgets: Sequence[int] = BUDGETS) -> tuple[Point
     """
     question, best, points = cell().question(seed), 0.0, []
     pricing = pricing_of(question.workload, question.composition, question.profile)
+    assert pricing is not None
     learner = Learner(question, pricing, KINDS[kind])
     for budget in budgets:
         if budget <= SHORT:
@@ -43,7 +45,9 @@ def train(kind: str, seed: int, budgets: Sequence[int] = BUDGETS) -> tuple[Point
         else:
             while learner.evaluations < budget:
                 learner.improve()
-            answer = learner.answer(Meter(Budget()))
+            meter = Meter(Budget())
+            offer_placed(question, pricing, learner.top_k, meter)
+            answer = meter.answer()
         best = max(best, rate_of(answer, question))
         points.append([float(answer.plans_priced or learner.evaluations), best])
     return points, learner.invalid / max(1, learner.evaluations)
