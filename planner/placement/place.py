@@ -117,16 +117,19 @@ def place(
         nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
         if not _by_stage(templates, staged, nodes, chosen):
             break
-        blocked = _squeeze(templates, squeezed, nodes, chosen, min_holders) or _by_replica(
-            templates, others, nodes, chosen, min_holders, held, squeezed
-        )
+        blocked = _largest_first(
+            templates, squeezed, nodes, chosen, min_holders, least=2
+        ) or _by_replica(templates, others, nodes, chosen, min_holders, held, squeezed)
         if blocked is None:
             return _with_gpus(model, templates, composition, chosen, held)
         if blocked in squeezed:
             break
         squeezed.append(blocked)
-    found = _largest_first(templates, composition)
-    return None if found is None else _with_gpus(model, templates, composition, found, held)
+    nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
+    everyone = _replicas(templates, set(range(len(templates))))
+    if _largest_first(templates, everyone, nodes, chosen, min_holders) is not None:
+        return None
+    return _with_gpus(model, templates, composition, chosen, held)
 
 
 def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
@@ -205,22 +208,24 @@ def _by_replica(
     return None
 
 
-def _squeeze(
+def _largest_first(
     templates: Sequence[FilledTemplate],
-    squeezed: Sequence[Replica],
+    replicas: Sequence[Replica],
     nodes: FreeNodes,
     chosen: dict[Slot, str],
     min_holders: int,
+    least: int = 1,
 ) -> Replica | None:
-    """Choose nodes for the TP groups of some replicas, the largest first, so that they share nodes.
+    """Choose nodes for TP groups of so many GPUs at least, the largest first, so that they share.
 
+    Where nothing else is placed, that fits whenever anything does.
     Returns the replica that does not fit, if any.
     """
     groups = [
         (-stage.tp, t, r, s)
-        for t, r in squeezed
+        for t, r in replicas
         for s, stage in enumerate(templates[t].stages)
-        if stage.tp > 1
+        if stage.tp >= least
     ]
     for minus_tp, t, r, s in sorted(groups):
         mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
@@ -265,28 +270,6 @@ def _run_gpus(template: FilledTemplate, first: int) -> int:
             break
         gpus += stage.tp
     return gpus
-
-
-def _largest_first(
-    templates: Sequence[FilledTemplate], composition: Composition
-) -> dict[Slot, str] | None:
-    """A node for every stage, largest TP groups first: fits whenever anything does."""
-    nodes = FreeNodes.of(composition)
-    slots = [
-        (-stage.tp, t, r, s)
-        for t, template in enumerate(templates)
-        for r in range(template.replicas)
-        for s, stage in enumerate(template.stages)
-    ]
-    chosen: dict[Slot, str] = {}
-    for minus_tp, t, r, s in sorted(slots):
-        mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
-        node = nodes.best(templates[t].stages[s].gpu_type, -minus_tp, -minus_tp, mates)
-        if node is None:
-            return None
-        nodes.take(node, -minus_tp)
-        chosen[t, r, s] = node
-    return chosen
 
 
 def _with_gpus(
