@@ -108,7 +108,7 @@ class Strangers:
                     "sequenceLength": self._random.choice((1, 128, 2**31)),
                     "learningRate": self._random.choice((1e-300, 1e30, 1.0)),
                 },
-                "steps": self._random.choice((1, 2**53)),
+                "steps": self._random.choice((1, 10**9)),
                 "elastic": {"minGPUs": self._random.choice((1, 10**6))},
                 "worker": {"template": template},
             },

@@ -118,5 +118,5 @@ def test_a_thousand_odd_objects_cost_no_traceback_and_no_other_job_its_time(cont
         clean(plane)
     said = log.read_text()
     assert "Traceback" not in said, said[-4000:]
-    assert min(found.values()) > STORED / 20, found  # the schema refuses most odd jobs
+    assert min(found.values()) > STORED / 10, found
     assert sorted(times)[2] <= 2.0, times

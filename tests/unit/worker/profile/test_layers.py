@@ -76,9 +76,10 @@ def test_a_rank_of_a_tiling_keeps_what_its_peers_send_it(tp, ep, etp):
     def cost(part):
         return measure_layer(BENCH, MIXTRAL, part, tp, 2, 32, "fp32", lambda size: size / 1e9)
 
-    tiled, plain = cost(Part("moe_block", ep, etp)), cost(Part("moe_block"))
+    costs = (cost(Part("moe_block", ep, etp)) for _ in range(5))  # a busy machine hides a pass
+    tiled, plain = max(costs, key=lambda one: one.backward_s), cost(Part("moe_block"))
     assert tiled.forward_s > 0
-    assert tiled.backward_s >= 0  # the time of both passes less that of one, on a busy machine
+    assert tiled.backward_s > 0
     rows = experts.per_token * tokens * etp // tp
     least = 4 * rows * (MIXTRAL.hidden + 3 * experts.ffn // etp)
     assert least < tiled.activation_bytes < 3 * plain.activation_bytes + 3 * least
