@@ -21,9 +21,10 @@ KILLS := tests/distributed/faults/test_kills.py
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
 # One worker more than there are cores, four at most: many tests wait for processes of their own.
-AT_ONCE := -n $(shell n=$$(($$(nproc) + 1)); echo $$((n > 4 ? 4 : n))) --dist worksteal
+WORKERS := -n $(shell n=$$(($$(nproc) + 1)); echo $$((n > 4 ? 4 : n)))
+AT_ONCE := $(WORKERS) --dist worksteal
 # Files whose tests share a long job stay whole: two workers would run that job twice.
-WHOLE_FILES := --dist loadfile --no-loadscope-reorder
+FILES_AT_ONCE := $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Without written bytecode every run would compile the tests again, which takes 10 s.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -86,7 +87,7 @@ test: $(STAMP) ## Run the tests that need neither root nor servers; the end says
 
 test-system: $(STAMP) ## Run faults, whole jobs and long draws on the processes of this machine
 	@status=0; \
-	$(BIN)/pytest $(AT_ONCE) $(WHOLE_FILES) -m system $(NOT_AT_ONCE) || status=$$?; \
+	$(BIN)/pytest $(FILES_AT_ONCE) -m system $(NOT_AT_ONCE) || status=$$?; \
 	$(BIN)/pytest $(SYSTEM) || status=$$?; \
 	exit $$status
 
