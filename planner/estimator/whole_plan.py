@@ -55,14 +55,14 @@ def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: fl
     """The least time of the batch where nodes take one stage of many replicas; infinite if none.
 
     Fewer rings then share a NIC while gradients are summed, as replicas of a stage send them once.
-    But all messages between stages cross nodes, where a fill counts on neighbours.
+    But messages between stages cross nodes that have no room for the replicas of both.
     """
     there = work.by_stage
     there.number[0] = plan.number[0]
     for k in range(plan.number[0]):
         f = plan.chosen[k]
         size, most = plan.size[k, f], plan.most[k, f]
-        fixed_seconds(t, plan.options[k], plan.depth[k], size, t.both_ways == 1, work.fixed_s)
+        fixed_seconds(t, plan.options[k], plan.depth[k], size, plan.replicas[k], work.fixed_s)
         tau_s, sum_s = split_seconds(t, plan, k, plan.blocks[k, f], size, most, work.fixed_s)
         there.replicas[k] = plan.replicas[k]
         there.filling_count[k, 0] = 1

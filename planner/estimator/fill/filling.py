@@ -109,6 +109,12 @@ def fill_template(
 
 
 @inlined
+def copies_beside(t: Tables, replicas: int) -> int:
+    """How many copies of a stage a fill counts on beside each other: all that spread experts."""
+    return replicas if t.spreads_experts else 1
+
+
+@inlined
 def look_at_stages(
     t: Tables,
     plan: UnplacedPlan,
@@ -120,7 +126,7 @@ def look_at_stages(
 ) -> bool:
     """Seconds of the stages of a slot by their blocks, for splits; whether all blocks fit."""
     options, depth, replicas = plan.options[k], plan.depth[k], plan.replicas[k]
-    fixed_seconds(t, options, depth, size, t.spreads_experts == 1, work.fixed_s)
+    fixed_seconds(t, options, depth, size, copies_beside(t, replicas), work.fixed_s)
     held = 0
     for s in range(depth):
         option = options[s]
@@ -178,7 +184,8 @@ def fill_as(t: Tables, plan: UnplacedPlan, k: int, blocks: Ints, work: Workspace
         row = plan.filling_count[k, 0]
         if most < 1 or row == plan.size.shape[1]:
             continue
-        fixed_seconds(t, plan.options[k], plan.depth[k], size, t.spreads_experts == 1, work.fixed_s)
+        copies = copies_beside(t, plan.replicas[k])
+        fixed_seconds(t, plan.options[k], plan.depth[k], size, copies, work.fixed_s)
         tau_s, sum_s = split_seconds(t, plan, k, blocks, size, most, work.fixed_s)
         is_known = sum_s == math.inf
         for f in range(row):

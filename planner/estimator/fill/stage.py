@@ -144,11 +144,12 @@ def block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
 
 @jit
 def fixed_seconds(
-    t: Tables, options: Ints, depth: int, size: int, is_by_stage: bool, out: Floats
+    t: Tables, options: Ints, depth: int, size: int, copies: int, out: Floats
 ) -> None:
     """Seconds of each stage [D] besides its blocks: ends and messages.
 
-    By stage, where a node takes one stage of many replicas, no message stays inside.
+    So many copies of a stage, of as many replicas, stand on one node where it has room for them.
+    Neighbouring stages then share a node only where it has room for the copies of both.
     """
     for s in range(depth):
         out[s] = 0.0
@@ -156,19 +157,17 @@ def fixed_seconds(
     out[depth - 1] += t.ends_s[options[depth - 1], size, 1]
     before_s = 0.0  # over the NIC of the node before
     first = 0  # stage of those on one node
-    gpus = t.option_tp[options[0]]
+    gpus = copies * t.option_tp[options[0]]
     for s in range(1, depth + 1):
         kind = t.option_type[options[s - 1]]
-        if s < depth and not is_by_stage and t.option_type[options[s]] == kind:
-            tp = t.option_tp[options[s]]
-            if gpus + tp <= t.node_gpus[kind]:
-                gpus += tp
+        if s < depth and t.option_type[options[s]] == kind:
+            more = copies * t.option_tp[options[s]]
+            if gpus + more <= t.node_gpus[kind]:
+                gpus += more
                 out[s - 1] += t.inside_s[kind, size]
                 out[s] += t.inside_s[kind, size]
                 continue
-        sending = t.node_gpus[kind]
-        if not is_by_stage:
-            sending = sending_gpus(t, options, depth, first, s, gpus)
+        sending = sending_gpus(t, options, depth, first, s, copies, gpus)
         if first > 0:
             edge = max(before_s, t.port_s[options[first], size, sending])
             out[first - 1] += edge
@@ -176,19 +175,23 @@ def fixed_seconds(
         if s < depth:
             before_s = t.port_s[options[s - 1], size, sending]
             first = s
-            gpus = t.option_tp[options[s]]
+            gpus = copies * t.option_tp[options[s]]
 
 
 @inlined
-def sending_gpus(t: Tables, options: Ints, depth: int, first: int, stop: int, gpus: int) -> int:
+def sending_gpus(
+    t: Tables, options: Ints, depth: int, first: int, stop: int, copies: int, gpus: int
+) -> int:
     """GPUs of a node that send to others where it is full of runs of so many GPUs like this one.
 
-    The run has the stages from `first` on, and `stop` no more.
+    The run has so many copies of the stages from `first` on, and `stop` no more.
     """
+    most = t.node_gpus[t.option_type[options[first]]]
+    if gpus > most:  # a node has copies of one stage alone
+        return most
     own = 0
     if first > 0:
-        own += t.option_tp[options[first]]
+        own += copies * t.option_tp[options[first]]
     if stop < depth and (first == 0 or stop - first > 1):
-        own += t.option_tp[options[stop - 1]]
-    most = t.node_gpus[t.option_type[options[first]]]
+        own += copies * t.option_tp[options[stop - 1]]
     return min(most, own * (most // gpus))

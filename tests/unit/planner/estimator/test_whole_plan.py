@@ -56,8 +56,13 @@ EVEN = "h100=16x8"
 NODE = 8
 
 
-def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: int = 2):
-    """Seconds that stages wait for messages, with neighbours and by stage.
+def messages(
+    tps: tuple[int, ...],
+    kinds: tuple[int, ...] | None = None,
+    gpus: int = 2,
+    copies: tuple[int, ...] = (1, 8),
+):
+    """Seconds that stages wait for messages, for each number of copies beside each other.
 
     They are of one type unless kinds are given, on nodes of so many GPUs.  A message takes 1 s
     inside a node, 4 s between nodes, and 1 s more for every GPU that sends besides.
@@ -76,9 +81,9 @@ def messages(tps: tuple[int, ...], kinds: tuple[int, ...] | None = None, gpus: i
         inside_s=np.full((types, 1), 1.0),
     )
     found = []
-    for is_by_stage in (False, True):
+    for number in copies:
         out = np.zeros(depth)
-        fixed_seconds(tables, np.arange(depth), depth, 0, is_by_stage, out)
+        fixed_seconds(tables, np.arange(depth), depth, 0, number, out)
         found.append(out.tolist())
     return tuple(found)
 
@@ -97,6 +102,13 @@ def test_runs_beside_each_other_share_the_network_card_of_their_node():
     beside, _ = messages((1, 1, 1, 1), (0, 0, 1, 1), gpus=4)
     assert alone == [1.0, 6.0, 6.0, 1.0]  # one stage of two GPUs sends
     assert beside == [1.0, 6.0, 6.0, 1.0]  # two stages of one GPU each
+
+
+def test_stages_share_a_node_that_has_room_for_the_copies_of_both():
+    both, two, one = messages((1, 1, 1, 1), gpus=4, copies=(1, 2, 4))
+    assert both == [1.0, 2.0, 2.0, 1.0]  # a node has a replica
+    assert two == [1.0, 6.0, 6.0, 1.0]  # two replicas cross in their middle, of two GPUs each
+    assert one == [7.0, 14.0, 14.0, 7.0]  # a node has one stage of four replicas
 
 
 @pytest.mark.parametrize(("tps", "kinds"), [((1,), None), ((2, 2), None), ((1, 1), (0, 1))])
