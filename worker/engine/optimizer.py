@@ -5,7 +5,8 @@ steps.
 Invariant: each operation is one that IEEE 754 rounds once (a sum, a product, a quotient, a root).
 So the bits depend on no device and no instruction set.  Operations that multiply and add at once
 (`lerp_`, `addcmul_`, `addcdiv_`) are rounded once or twice as the device likes; none is here.
-A quotient by a number is a product with its reciprocal, because CUDA computes it so.
+A quotient by a number is a product with its reciprocal, because CUDA computes it so.  On a processor
+numpy takes the roots: torch's are of a library that rounds some of them wrongly on AMD's.
 Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; IEEE 754-2019, 5.4.1; of a
 bias of experts: Wang et al., "Auxiliary-loss-free load balancing strategy".
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 from planner.cost.memory import WORKER_BUCKET
@@ -87,10 +89,18 @@ def update_(
         # scaled before it is squared, so that a large gradient that is clipped does not overflow
         torch.mul(grad, share * math.sqrt(1 - second), out=scratch)
         square.mul_(second).add_(scratch.mul_(scratch))
-        torch.sqrt(square, out=scratch).mul_(correction).add_(recipe.epsilon)
+        _root(square, out=scratch).mul_(correction).add_(recipe.epsilon)
         weight.sub_(torch.div(mean, scratch, out=scratch).mul_(step_size))
     if copy is not None:
         copy.copy_(parts[0])
+
+
+def _root(numbers: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """Roots of fp32 numbers, each rounded once."""
+    if numbers.is_cpu:
+        np.sqrt(numbers.numpy(), out=out.numpy())
+        return out
+    return torch.sqrt(numbers, out=out)
 
 
 def _chunks(*tensors: torch.Tensor) -> zip[tuple[torch.Tensor, ...]]:

@@ -17,7 +17,7 @@ from worker.device.device import Device
 from worker.engine.optimizer import Recipe, update_
 from worker.errors import DeviceUnusable
 
-UPDATE_DIGEST = "455c0eca078d"  # on any device that follows IEEE 754
+UPDATE_DIGEST = "6db6b2fd7b35"  # on any device that follows IEEE 754
 ROWS, COLUMNS = 32, 48
 CUTS = (1, 9, 20)  # rows at which a tensor is cut
 UPDATES = 3
