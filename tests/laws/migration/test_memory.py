@@ -69,7 +69,7 @@ def test_messages_under_way_take_no_more_memory_than_is_stated(change: Change, m
         exchange_state(transfer, counting, read, write, epoch=2, step=7)
         return counting
 
-    transports = Board(len(change.members)).transports()
+    transports = Board(len(change.members), timeout_s=60).transports()
     with ThreadPoolExecutor(len(transports)) as pool:
         found = list(pool.map(act, transports))
     assert [one.now for one in found] == [0] * len(found)

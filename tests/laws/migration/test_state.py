@@ -30,7 +30,7 @@ def within(model, piece, parts, box):
 def run(change: Change, state):
     """Move the state in memory; per rank: its new state, digest before and after."""
     held, needed, transfer = change.held, change.needed, change.transfer()
-    transports = Board(len(change.members)).transports()
+    transports = Board(len(change.members), timeout_s=60).transports()
     shapes = piece_shapes(change.model, change.cuts)
 
     def act(transport):

@@ -50,7 +50,7 @@ def boxes(seat):
 def switch(old, new, homes):
     """Where the state is after one change, by the product's own transaction."""
     directive = change(old, new)
-    transports = Board(len(directive.members)).transports()
+    transports = Board(len(directive.members), timeout_s=60).transports()
     store, rows = HashStore(), []
     for row, transport in zip(directive.members, transports, strict=True):
         held = HeldState(MOE)
