@@ -30,21 +30,7 @@ CASES, SEEDS, LEAST_GPUS, MOST_GPUS = 30, 5, 17, 64  # up to 16 plans end a sear
 BUDGETS_S = (2.0,)
 GOAL_PERCENT = 1.0  # at the 90th percentile
 PAGE = PAGES / "planner_seeds.md"
-TRIED = (
-    "## Tried and left, on 2026-11-29",
-    "",
-    "Ten of the compositions were searched with each of these. None moved the mean plan by more",
-    "than 0.7 points, which is about what chance does:",
-    "",
-    "- Half of the hot walks start from the plans before the first walk.",
-    "- Hot walks start from the best plan of each number of pipelines.",
-    "- Columns are mixed in whole amounts, by dives into the linear programme.",
-    "- A fifth of the seconds goes to placing further plans.",
-    "- Three searchers of other seeds share the thread.",
-    "",
-    "Where placed plans differ by 8 %, their estimates differ by 1 %. The estimator takes nodes of",
-    "one class to hold TP groups without a rest, and small nodes leave one.",
-)
+WHY = "[0037](../decisions/0037-seeds-end-apart.md) says why seeds end apart, and what was tried."
 
 
 def cases() -> list[tuple[str, str]]:
@@ -154,7 +140,7 @@ def report(rows: list[tuple[str, str, list[tuple[float, ...]], float]], clock: s
     for model, text, by_budget, best in rows:
         cells = " | ".join(_cell(found, best) for found in by_budget)
         lines.append(f"| {model} | `{text}` | {cells} |")
-    return "\n".join([*lines, "", *TRIED]) + "\n"
+    return "\n".join([*lines, "", WHY]) + "\n"
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Tables(NamedTuple):
         ring: [T, G + 1, 2] latency and seconds per byte of a ring of so many GPUs inside a node.
         stays_inside: 1 if all gradients are summed inside nodes.
         rings: 1 if GPUs of a node that sum the same pieces send them once.
-        spreads_experts: 1 if experts may be tiled; then replicas of a stage stand beside each other.
+        spreads_experts: 1 if experts may be tiled; then copies of a stage stand beside each other.
         both_ways: 1 if a plan may be placed so as well, though it spreads no experts.
         caps: [O, Z, V, D + 1, 4, dense + 1] what `stage.block_cap` has found so far, by in-flight
             count and by which ends the stage has; -2 where it was not asked yet.

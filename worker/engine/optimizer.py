@@ -5,8 +5,8 @@ steps.
 Invariant: each operation is one that IEEE 754 rounds once (a sum, a product, a quotient, a root).
 So the bits depend on no device and no instruction set.  Operations that multiply and add at once
 (`lerp_`, `addcmul_`, `addcdiv_`) are rounded once or twice as the device likes; none is here.
-A quotient by a number is a product with its reciprocal, because CUDA computes it so.  On a processor
-numpy takes the roots: torch's are of a library that rounds some of them wrongly on AMD's.
+A quotient by a number is a product with its reciprocal, because CUDA computes it so.
+On a processor numpy takes the roots: torch's library (MKL) rounds some of them wrongly.
 Source: Loshchilov and Hutter, "Decoupled weight decay regularization"; IEEE 754-2019, 5.4.1; of a
 bias of experts: Wang et al., "Auxiliary-loss-free load balancing strategy".
 """

@@ -184,10 +184,11 @@ def sending_gpus(
 ) -> int:
     """GPUs of a node that send to others where it is full of runs of so many GPUs like this one.
 
-    The run has so many copies of the stages from `first` on, and `stop` no more.
+    The run has so many copies of the stages from `first` on, and `stop` no more.  Where copies
+    leave a rest of the node, other stages take it, and all send.
     """
     most = t.node_gpus[t.option_type[options[first]]]
-    if gpus > most:  # a node has copies of one stage alone
+    if copies > 1 and most % gpus:
         return most
     own = 0
     if first > 0:
