@@ -111,6 +111,11 @@ def test_stages_share_a_node_that_has_room_for_the_copies_of_both():
     assert one == [7.0, 14.0, 14.0, 7.0]  # a node has one stage of four replicas
 
 
+def test_other_stages_send_from_the_rest_that_copies_leave_of_a_node():
+    (three,) = messages((1, 1), gpus=4, copies=(3,))
+    assert three == [7.0, 7.0]  # all four GPUs send
+
+
 @pytest.mark.parametrize(("tps", "kinds"), [((1,), None), ((2, 2), None), ((1, 1), (0, 1))])
 def test_where_no_stage_has_a_neighbour_on_its_node_nothing_is_added(tps, kinds):
     with_neighbours, by_stage = messages(tps, kinds)
