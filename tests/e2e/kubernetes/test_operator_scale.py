@@ -22,6 +22,7 @@ SIZES = Sizes(
 )  # fmt: skip
 WITHIN_S = 400.0
 TURN_CPU_S = 0.2  # between two awaits: the goal for a thousand nodes
+AT_REST_VARIES = 0.25  # of what jobs at rest use: docs/results/operator_scale.md
 WRITES_A_JOB = 5  # of its status, while others' nodes change for 8 s: one in about 5 s
 
 
@@ -45,9 +46,13 @@ def test_the_loop_is_free_again_within_the_goal_of_a_thousand_nodes(measured):
 def test_changes_that_concern_no_job_cost_no_more_than_at_a_thousand_nodes(measured):
     rows = [row for row in measured.values() if cpu_goal_s(row) is not None]
     assert len(rows) == len(CPU_GOALS_S)
-    # What jobs at rest use is taken off, and varies by some hundredths of a second in 8 s.
-    costs_s = {row.phase: (row.net_cpu_s, 3 * (cpu_goal_s(row) or 0.0)) for row in rows}
-    assert all(cost_s <= goal_s for cost_s, goal_s in costs_s.values()), costs_s
+    costs_s = {row.phase: (row.net_cpu_s, most_cpu_s(row)) for row in rows}
+    assert all(cost_s <= most_s for cost_s, most_s in costs_s.values()), costs_s
+
+
+def most_cpu_s(row: Measured) -> float:
+    """Three times the goal, for slower machines, and what the part at rest varies by."""
+    return 3 * (cpu_goal_s(row) or 0.0) + AT_REST_VARIES * row.rate_cpu_s * row.wall_s
 
 
 def test_changes_that_concern_no_job_make_none_write_more(measured):
