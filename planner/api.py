@@ -228,7 +228,7 @@ def check_numbers(request: PlanRequest) -> None:
         )
     if request.max_price is not None and not 0 <= request.max_price < DEAREST:
         raise InvalidRequest(
-            f"{{field}} is {request.max_price}; it must be 0 or more",
+            f"{{field}} is {request.max_price}; it must be from 0 to below {DEAREST:g}",
             field="max_price",
             code="OutOfRange",
         )

@@ -24,9 +24,11 @@ from planner.errors import HeddleError
 
 EXTRAS = {  # what comes with which extra of the package
     "aiohttp": "operator",
+    "botocore": "worker",
     "deepspeed": "worker",
     "kopf": "operator",
     "kubernetes": "operator",
+    "prometheus_client": "operator",
     "pyarrow": "data",
     "tokenizers": "worker",
     "torch": "all",
@@ -35,6 +37,8 @@ EXTRAS = {  # what comes with which extra of the package
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
+# what becomes of a path that may not be looked at, or cannot be one
+REFUSED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EROFS)
 
 
 def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({})) -> NoReturn:
@@ -61,8 +65,8 @@ def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({}))
         if extra is None:
             raise
         click.echo(
-            f"Error: this command needs {error.name}, which is not installed; install "
-            f"heddle[{extra}]",
+            f"Error: this command needs {error.name}, which is not installed; in the checkout of "
+            f"Heddle run: pip install '.[{extra}]'",
             err=True,
         )
         sys.exit(2)
@@ -70,6 +74,12 @@ def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({}))
         _forget_output()
         sys.exit(CLOSED_PIPE)
     except OSError as error:
+        if error.errno in REFUSED and error.filename is not None:
+            click.echo(
+                f"Error: {error.filename} cannot be used: {error.strerror}; name another path",
+                err=True,
+            )
+            sys.exit(2)
         if error.errno not in FULL:
             raise
         _forget_output()

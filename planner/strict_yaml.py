@@ -45,6 +45,8 @@ def load_yaml(text: str) -> object:
         data: object = yaml.load(text, _Loader)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
+    except (ValueError, AttributeError, KeyError) as error:  # of a value, as 2026-02-30 or !!int x
+        raise yaml.YAMLError(f"a value has another form than its kind: {error}") from None
     return data
 
 

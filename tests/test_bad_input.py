@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from planner.profiles.profile import PROFILES
 from tests.builders import MOE, heddle_job, tiled
 from tests.checkpoints import of_a_job, save, state
 from worker.checkpoint.attempts import Attempt
@@ -29,19 +31,20 @@ PLAN = ("plan", "--composition", "demo-fast=2x2", "--batch", "8", "--budget-eval
 WORDS = 30  # of a sentence
 
 
-def heddle(*arguments, **environment):
+def heddle(*arguments, cwd=None, **environment):
     return subprocess.run(
         [HEDDLE, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
+        cwd=cwd,
         env={**os.environ, **environment},
     )
 
 
-def refused(*arguments, **environment):
+def refused(*arguments, cwd=None, **environment):
     """The one sentence of a command that ends with 2."""
-    done = heddle(*arguments, **environment)
+    done = heddle(*arguments, cwd=cwd, **environment)
     said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert (done.returncode, len(said)) == (2, 1), done.stderr
     assert "Traceback" not in done.stderr
@@ -117,11 +120,26 @@ def test_a_folder_that_a_living_process_or_one_of_another_host_holds(tmp_path, j
 
 
 def test_a_profile_that_is_cut_off(tmp_path):
-    profiles = tmp_path / "profiles"
-    profiles.mkdir()
-    file = profiles / "demo-fast.json"
+    shutil.copytree(PROFILES / "tiny-llama", tmp_path / "tiny-llama")
+    file = tmp_path / "tiny-llama" / "demo-fast.json"
     file.write_text('{"layers": [')
-    assert "profiles" in refused(*PLAN, "--profiles", profiles)
+    assert str(file) in refused(*PLAN, "--profile", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("train", "--check", "job.yaml", "--output-path"),
+        ("plan", "--composition", "demo-fast=1x2", "--policy"),
+        ("plan", "--composition", "demo-fast=1x2", "--profile"),
+        ("weights", "check"),
+        ("data", "prepare", "--output", "out", "--input"),
+    ],
+)
+def test_a_path_that_is_too_long(arguments, job):
+    job()
+    said = refused(*arguments, "x" * 300, cwd=job().parent)
+    assert "too long" in said.lower()
 
 
 def test_checkpoints_that_are_not_there_or_damaged(tmp_path):

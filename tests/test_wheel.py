@@ -81,7 +81,8 @@ def test_a_command_that_needs_more_names_what_to_install(installed):
     done = heddle(installed, "worker", "reference", "--training", __file__, "--steps", "1")
     assert done.returncode == 2
     assert done.stderr == (
-        "Error: this command needs torch, which is not installed; install heddle[all]\n"
+        "Error: this command needs torch, which is not installed; in the checkout of Heddle "
+        "run: pip install '.[all]'\n"
     )
 
 

@@ -79,6 +79,11 @@ def has_lost_its_device(error: BaseException) -> bool:
     return not isinstance(error, HeddleError | MemoryError) and _is_of_device(str(error))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether the memory of the device or of the host did not suffice."""
+    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
+
+
 def _is_of_device(text: str) -> bool:
     is_memory = any(words in text for words in _NO_MEMORY)
     return not is_memory and any(words in text for words in _DEVICE_WORDS)
@@ -90,7 +95,7 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     if isinstance(error, HeddleError):
         return _our_own(error), f"lost a peer: {text}" if type(error) is RendezvousFailed else text
     name = type(error).__name__
-    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+    if is_out_of_memory(error):
         said = text.partition(_ALLOCATOR)[2] or text
         where = "; ".join(("", *getattr(error, "__notes__", ())))  # see `rank.memory`
         return "device", f"out of memory: {said or 'no more is to be had'}{where}"

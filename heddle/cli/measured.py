@@ -20,6 +20,8 @@ from planner.plans.plan import check
 from planner.profiles.generator import find_profile
 from planner.wording import kind_of, reason_of
 
+MOST_STEP_S = 1e9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCost:
@@ -82,10 +84,10 @@ def _costed(entry: object, profiles: Path | None) -> MeasuredCost:
     seconds = entry.get("measured_s")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         seconds = math.nan
-    if not 0 < seconds < math.inf:
+    if not 0 < seconds <= MOST_STEP_S:
         raise InvalidMeasurements(
             f"`measured_s` is {json.dumps(entry.get('measured_s'))[:40]}; give the seconds of a "
-            f"step, above 0",
+            f"step, above 0 and at most {MOST_STEP_S:g}",
             field="measured_s",
             code="OutOfRange",
         )

@@ -16,7 +16,7 @@ import click
 
 from heddle.cli.checkpoints.rows import checkpoint_table, content_of, rows_of
 from heddle.cli.findings import print_findings
-from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, namespace_option, output_option
+from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, Finite, namespace_option, output_option
 from heddle.cli.progress import bytes_bar
 from heddle.cli.tables import FEW
 from heddle.cli.written_folder import (
@@ -295,7 +295,7 @@ def rm(
 @namespace_option
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1.0),
+    type=Finite(1),
     default=600.0,
     show_default=True,
     help="Seconds to wait until the checkpoint is whole.",

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from heddle.cli.options import NamedPath
+
 HELP = """Print the HeddleJob of a run of Megatron-LM or Megatron-DeepSpeed.
 
 \b
@@ -30,19 +32,19 @@ def convert() -> None:
 )
 @click.option(
     "--args-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="Launch script, or a file with the arguments.",
 )
 @click.option(
     "--deepspeed",
     "ds_config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=NamedPath(exists=True, dir_okay=False, path_type=Path),
     help="DeepSpeed's configuration, ds_config.json.",
 )
 @click.option("--name", default="converted", show_default=True, help="Name of the job.")
 @click.option(
     "--model-folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NamedPath(file_okay=False, path_type=Path),
     help=(
         "Folder for the model's config.json, if Heddle has no model of that shape.  "
         "[default: NAME-model]"
@@ -96,10 +98,16 @@ def _write(folder: Path, config: str) -> None:
     from heddle_operator.apis.errors import InvalidArguments
     from planner.wording import reason_of
 
+    path = folder / "config.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(config, encoding="utf-8")
-    except OSError as error:
+        if path.exists() and path.read_text(encoding="utf-8") != config:
+            raise InvalidArguments(
+                f"{path} describes another model; name another folder with --model-folder",
+                code="Taken",
+            )
+        path.write_text(config, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise InvalidArguments(
             f"the model cannot be described in {folder}: {reason_of(error)}; name another folder "
             "with --model-folder",

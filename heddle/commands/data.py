@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from heddle.cli.options import A_FILE, NamedPath
+
 
 @click.group()
 def data() -> None:
@@ -17,7 +19,7 @@ def data() -> None:
     "--input",
     "inputs",
     multiple=True,
-    type=click.Path(),
+    type=A_FILE,
     help="Text, .jsonl or .parquet file, or folder of these; may be given several times.",
 )
 @click.option(
@@ -28,7 +30,7 @@ def data() -> None:
 @click.option(
     "--output",
     required=True,
-    type=click.Path(),
+    type=A_FILE,
     help="Prefix of the files to write, PREFIX.bin and PREFIX.idx; an older pair is replaced.",
 )
 @click.option(
@@ -36,7 +38,7 @@ def data() -> None:
 )
 @click.option(
     "--tokenizer",
-    type=click.Path(),
+    type=A_FILE,
     help="tokenizer.json of the tokenizers library, or a folder with it.  "
     "[default: each byte is a token]",
 )
@@ -60,24 +62,24 @@ def data() -> None:
 )
 @click.option(
     "--cache",
-    type=click.Path(file_okay=False),
+    type=NamedPath(file_okay=False, path_type=Path),
     help=(
         "Folder of kept data sets. A data set of the same input and settings is "
         "reused; a new one is kept.  [default: none]"
     ),
 )
 def prepare(
-    inputs: tuple[str, ...],
+    inputs: tuple[Path, ...],
     builtin: str | None,
-    output: str,
+    output: Path,
     max_bytes: int | None,
-    tokenizer: str | None,
+    tokenizer: Path | None,
     eod: str | None,
     text_key: str | None,
     prompt_key: str | None,
     completion_key: str | None,
     processes: int | None,
-    cache: str | None,
+    cache: Path | None,
 ) -> None:
     """Make a Megatron data set, a .bin and an .idx file, from text.
 
@@ -93,7 +95,7 @@ def prepare(
     if bool(inputs) == (builtin is not None):
         raise click.UsageError("give exactly one of --input and --builtin")
     if builtin is not None:
-        inputs = (sysconfig.get_paths()["stdlib"],)
+        inputs = (Path(sysconfig.get_paths()["stdlib"]),)
     if (prompt_key is None) != (completion_key is None):
         raise click.UsageError("give both of --prompt-key and --completion-key, or none")
     if text_key is not None and prompt_key is not None:
@@ -102,24 +104,24 @@ def prepare(
     with progress_bar() as bar:
         task = bar.add_task("bytes", total=None)
         done = write(
-            [Path(given) for given in inputs],
-            Path(output),
+            inputs,
+            output,
             max_bytes,
-            Path(tokenizer) if tokenizer else None,
+            tokenizer,
             keys=Keys(text_key or "text", prompt_key, completion_key),
             end=eod,
             processes=processes,
-            cache=Path(cache) if cache else None,
+            cache=cache,
             progress=lambda read, total: bar.update(task, completed=read, total=total),
         )
     click.echo(done)
 
 
 @data.command()
-@click.argument("prefix", type=click.Path())
+@click.argument("prefix", type=A_FILE)
 @click.option(
     "--tokenizer",
-    type=click.Path(),
+    type=A_FILE,
     help="tokenizer.json that decodes the documents, or a folder with it.",
 )
 @click.option(
@@ -137,13 +139,13 @@ def prepare(
     show_default=True,
     help="Format of the output.",
 )
-def show(prefix: str, tokenizer: str | None, documents: int, form: str) -> None:
+def show(prefix: Path, tokenizer: Path | None, documents: int, form: str) -> None:
     """Show what is in the data set PREFIX.bin and PREFIX.idx."""
     import json
 
     from worker.data.show import as_text, contents
 
-    found = contents(prefix, Path(tokenizer) if tokenizer else None, documents)
+    found = contents(str(prefix), tokenizer, documents)
     if form == "json":
         plain = {**found._asdict(), "beginnings": [b._asdict() for b in found.beginnings]}
         click.echo(json.dumps(plain, indent=1))

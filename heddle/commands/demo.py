@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from heddle.cli.options import A_FILE
+from heddle.cli.options import A_FILE, NamedPath
 from planner.model.workload import DEMO_MODELS, MOST_COUNT
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ NARROW = 80  # columns below which the live view does not fit
 )
 @click.option(
     "--picture",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NamedPath(dir_okay=False, path_type=Path),
     help="SVG file to write: plans, throughput and loss over time.",
 )
 @click.option(
@@ -88,8 +88,7 @@ def demo(
         "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it and all its processes.",
         err=output == "json",
     )
-    sys.stdout.flush()
-    if interactive and not sys.stdin.isatty():
+    if interactive and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
     from heddle.demo.summary import is_exact
 
@@ -148,7 +147,7 @@ def _options(
 
 def _fits_live() -> bool:
     wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
-    return sys.stdout.isatty() and wide
+    return wide and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _run(

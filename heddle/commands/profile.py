@@ -30,7 +30,10 @@ from worker.errors import WorkerError
 
 @click.group("profile", invoke_without_command=True)
 @click.option(
-    "--model", default="tiny-llama", show_default=True, help="Name of a LLaMA-like model."
+    "--model",
+    default="tiny-llama",
+    show_default=True,
+    help="Name of a model that the worker trains, or the path of its config.json.",
 )
 @click.option("--gpu-type", required=False, help="GPU type of this machine, as in its node label.")
 @click.option(
@@ -154,11 +157,12 @@ def _layers(
     from worker.device.choice import device_of
     from worker.device.cuda import begin_process
     from worker.device.environment import environment_of
+    from worker.error_kinds import is_out_of_memory
     from worker.profile.bench import Bench
     from worker.profile.files import make_folder, write_layers, write_links
     from worker.profile.layers import check_model, measure_layer, parts_of
     from worker.profile.links import inside_node
-    from worker.profile.rows import Part, Row, RowKey, measured_rows
+    from worker.profile.rows import DoesNotFit, Part, Row, RowKey, measured_rows
     from worker.profile.types import measure_type
 
     folder, name, gpu_type, device, repeats = where
@@ -186,19 +190,24 @@ def _layers(
 
         def measure(part: Part, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
             bench.spread = 0.0
-            cost = measure_layer(
-                bench,
-                model,
-                part,
-                n,
-                b,
-                length,
-                chosen,
-                lambda size: r.seconds(2 * (n - 1) / n * size) if r else 0.0,
-            )
+            try:
+                cost = measure_layer(
+                    bench,
+                    model,
+                    part,
+                    n,
+                    b,
+                    length,
+                    chosen,
+                    lambda size: r.seconds(2 * (n - 1) / n * size) if r else 0.0,
+                )
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise DoesNotFit from error
             return Row(cost, bench.spread, os.getloadavg()[0])
 
-        found, _ = measured_rows(
+        found, left = measured_rows(
             measure,
             parts_of(model, degree, max_tiling),
             sorted(micro_batches),
@@ -206,6 +215,15 @@ def _layers(
             math.inf,
             lambda *_: None,
         )
+        if not found:
+            raise WorkerError(
+                f"a layer of {model.name} at TP {degree} does not fit on this device; "
+                f"measure a smaller --micro-batch, a shorter --seq-len or a larger --tp",
+                code="OutOfRange",
+            )
+        if left:
+            sizes = ", ".join(map(str, left))
+            click.echo(f"TP {degree}: out of memory; not measured: micro-batch {sizes}", err=True)
         layers |= {(part, degree, b): row for (part, b), row in found.items()}
     memory, reserve = _memory(gpu_type, model.name, device)
     head = {

@@ -127,7 +127,7 @@ def train(
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
     job failed, 2 the input is wrong, 130 Ctrl-C ended it.
     """
-    if interactive and not sys.stdin.isatty():
+    if interactive and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
     from heddle.train.choices import TrainOptions, choose
     from heddle.train.machine import this_machine
@@ -164,7 +164,6 @@ def train(
     )
     for note in choices.notes:
         click.echo(f"note: {note}", err=output == "json")
-    sys.stdout.flush()  # the heavy imports follow
     is_live = not (headless or output == "json") and _fits_live()
     with _locked(choices, fresh, output) as run:
         status = _train(run, machine, seed, is_live, interactive, output)
@@ -209,7 +208,7 @@ def _say_checked(job: Path, choices: Choices, output: str) -> None:
 
 def _fits_live() -> bool:
     wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
-    return sys.stdout.isatty() and wide
+    return wide and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _train(
@@ -256,7 +255,6 @@ def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, o
 
     def say(line: str) -> None:
         click.echo(line, err=output == "json")
-        sys.stdout.flush()
 
     workload = choices.job.workload
     with measuring_progress(machine.gpu_type, not is_live, say) as progress:

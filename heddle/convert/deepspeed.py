@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ LEFT_OUT = {
     "data_efficiency": "every sample is as long as the job says",
 }
 PARAMETERS = {"lr": "--lr", "eps": "--adam-eps", "weight_decay": "--weight-decay"}
+MOST_POWER = 127  # of 2, that fp32 holds
 Said = dict[str, tuple[str, ...]]
 
 
@@ -39,11 +41,11 @@ def said_by_deepspeed(config: Mapping[str, Any]) -> tuple[Said, list[str]]:
     notes: list[str] = []
     for key, value in config.items():
         if key in SAME:
-            said[SAME[key]] = (str(value),)
+            said[SAME[key]] = (_number(key, value),)
         elif key in ("fp16", "bf16"):
-            said |= _precision(key, value, notes)
+            said |= _precision(key, _mapping(key, value), notes)
         elif key == "optimizer":
-            said |= _optimizer(value, notes)
+            said |= _optimizer(_mapping(key, value), notes)
         elif key == "scheduler":
             raise InvalidArguments(
                 "ds_config.json has a scheduler; say it in Megatron's arguments (--lr-decay-style, "
@@ -58,7 +60,10 @@ def said_by_deepspeed(config: Mapping[str, Any]) -> tuple[Said, list[str]]:
 
 
 def _precision(key: str, value: Mapping[str, Any], notes: list[str]) -> Said:
-    if not value.get("enabled", False):
+    enabled = value.get("enabled", False)
+    if not isinstance(enabled, bool):
+        raise _malformed(f"{key}.enabled", enabled, "true or false")
+    if not enabled:
         return {}
     said: Said = {f"--{key}": ()}
     if value.get("loss_scale"):
@@ -68,9 +73,15 @@ def _precision(key: str, value: Mapping[str, Any], notes: list[str]) -> Said:
             code="Unsupported",
         )
     if "initial_scale_power" in value:
-        said["--initial-loss-scale"] = (str(2 ** int(value["initial_scale_power"])),)
+        power = value["initial_scale_power"]
+        if not isinstance(power, int) or not 0 <= power <= MOST_POWER:
+            raise _malformed(
+                f"{key}.initial_scale_power", power, f"a whole number from 0 to {MOST_POWER}"
+            )
+        said["--initial-loss-scale"] = (str(2**power),)
     if "loss_scale_window" in value:
-        said["--loss-scale-window"] = (str(value["loss_scale_window"]),)
+        window = _number(f"{key}.loss_scale_window", value["loss_scale_window"])
+        said["--loss-scale-window"] = (window,)
     notes += [
         f"ds_config.json {key}.{name}: the loss scale halves at each overflow"
         for name in ("hysteresis", "min_loss_scale", "consecutive_hysteresis")
@@ -80,13 +91,42 @@ def _precision(key: str, value: Mapping[str, Any], notes: list[str]) -> Said:
 
 
 def _optimizer(value: Mapping[str, Any], notes: list[str]) -> Said:
+    if not value:
+        return {}
     kind = str(value.get("type", "AdamW"))
     said: Said = {"--optimizer": (kind.lower(),)}
-    for name, given in value.get("params", {}).items():
+    for name, given in _mapping("optimizer.params", value.get("params")).items():
+        where = f"optimizer.params.{name}"
         if name in PARAMETERS:
-            said[PARAMETERS[name]] = (str(given),)
+            said[PARAMETERS[name]] = (_number(where, given),)
         elif name == "betas":
-            said |= {f"--adam-beta{i + 1}": (str(beta),) for i, beta in enumerate(given)}
+            if not isinstance(given, list) or len(given) != 2:
+                raise _malformed(where, given, "a list of two numbers")
+            betas = [_number(where, beta) for beta in given]
+            said |= {f"--adam-beta{i + 1}": (beta,) for i, beta in enumerate(betas)}
         else:
             notes.append(f"ds_config.json optimizer.params.{name}: the update is Heddle's own")
     return said
+
+
+def _mapping(key: str, value: object) -> Mapping[str, Any]:
+    """The value of a key that holds others; nothing where it is null."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _malformed(key, value, "an object")
+    return value
+
+
+def _number(key: str, value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _malformed(key, value, "a number")
+    return str(value)
+
+
+def _malformed(key: str, value: object, wanted: str) -> InvalidArguments:
+    return InvalidArguments(
+        f"ds_config.json has {key} {reprlib.repr(value)}; write {wanted}",
+        field=key.rpartition(".")[2],
+        code="Malformed",
+    )

@@ -6,6 +6,7 @@ Source: the format is our own; a node is written as in a nodes file (`planner.cl
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from planner.model.workload import MOST_COUNT
 from planner.strict_yaml import read_yaml
 from planner.wording import did_you_mean, kind_of
 
+MOST_NOTICE_S = 1e9
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
 
@@ -139,9 +141,11 @@ def _event(row: object, where: str) -> Event:
 def _notice_s(row: Mapping[object, object], where: str) -> float:
     """How long a drain waits; it waits for the job unless the script says otherwise."""
     said = row.get("notice_s", math.inf)
-    if isinstance(said, bool) or not isinstance(said, int | float) or not said >= 0:
+    is_number = isinstance(said, int | float) and not isinstance(said, bool)
+    if not is_number or not (said == math.inf or 0 <= said <= MOST_NOTICE_S):
         raise InvalidScript(
-            f"{where} has notice_s {said!r}; it must be a number of seconds",
+            f"{where} has notice_s {reprlib.repr(said)}; it must be a number of "
+            f"seconds, at most {MOST_NOTICE_S:g}",
             field="notice_s",
             code="Malformed",
         )

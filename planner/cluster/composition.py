@@ -239,13 +239,13 @@ def _node(row: object, index: int) -> Node:
             "gpus",
             code="Malformed",
         )
-    unknown = sorted(set(row) - set(_NODE_KEYS))
+    unknown = sorted(set(row) - set(_NODE_KEYS), key=str)
     if unknown:
         near = did_you_mean(str(unknown[0]), _NODE_KEYS)
         raise InvalidComposition(
             f"node {index + 1} has the unknown key {unknown[0]!r}{near}; allowed are "
             f"{', '.join(_NODE_KEYS)}",
-            field=unknown[0],
+            field=str(unknown[0]),
             code="Unknown",
         )
     for key, kind, kind_name in (

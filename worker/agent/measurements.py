@@ -214,7 +214,7 @@ def _board(folder: Path, run: str | None) -> Writer:
     try:
         from tensorboardX import SummaryWriter
     except ModuleNotFoundError:
-        LOG.info("no files for TensorBoard are written; install heddle[tensorboard]")
+        LOG.info("no files for TensorBoard are written; their package, tensorboardX, is missing")
         return _NoBoard()
     folder.mkdir(parents=True, exist_ok=True)
     suffix = f".{run}" if run is not None else ""

@@ -8,6 +8,7 @@ Invariant: pure but for what it calls.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -26,6 +27,10 @@ MORE_CONFIRMATIONS = 4  # of one that contradicts others, or whose repeats diffe
 CALMER = 0.5  # of the load at which a row was measured: the machine is worth asking again
 ROUNDS = 12  # in which rows are measured again
 GROWTH = 2.2  # a micro-batch twice as large takes up to so much longer
+
+
+class DoesNotFit(Exception):
+    """A row needs more memory than there is."""
 
 
 class Part(NamedTuple):
@@ -149,7 +154,7 @@ def measured_rows(
     """Measure all rows, smallest micro-batch first, then those in doubt again.
 
     Args:
-        measure: one row.
+        measure: one row; `DoesNotFit` leaves out its micro-batch and larger ones.
         parts: of the model.
         micro_batches: ascending.
         clock: seconds that pass.
@@ -157,16 +162,22 @@ def measured_rows(
         say: gets what comes next.
 
     Returns:
-        The rows, and the micro-batches for which the time did not suffice.
+        The rows, and the micro-batches for which time or memory did not suffice.
     """
     rows: dict[Key, Row] = {}
     begin_s = clock()
     left: tuple[int, ...] = ()
     for index, b in enumerate(micro_batches):
         start_s = clock()
-        for part in parts:
-            say(part, b)
-            rows[part, b] = replace(measure(part, b), confirmations=0)
+        found: dict[Key, Row] = {}
+        try:
+            for part in parts:
+                say(part, b)
+                found[part, b] = replace(measure(part, b), confirmations=0)
+        except DoesNotFit:
+            left = tuple(micro_batches[index:])
+            break
+        rows |= found
         now_s = clock()
         rest = tuple(micro_batches[index + 1 :])
         if rest and now_s - begin_s + GROWTH * (now_s - start_s) > limit_s:
@@ -200,7 +211,8 @@ def again(
             if clock() > until_s:
                 return
             say(*key)
-            rows[key] = smaller(rows[key], measure(*key))
+            with contextlib.suppress(DoesNotFit):  # others took memory meanwhile
+                rows[key] = smaller(rows[key], measure(*key))
 
 
 def is_busy(load: float | None, cores: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -16,6 +15,7 @@ from rich.live import Live
 from heddle.train.run import LocalRun
 from heddle.train.screen.keys import LEGEND, event_for, keys
 from heddle.train.screen.lines import StepLines
+from heddle.train.screen.output import Output
 from heddle.train.screen.unsaved_lines import UnsavedLines, end_warning
 from heddle.train.screen.view import LiveView
 
@@ -39,14 +39,13 @@ async def show(
     """
     begin_s = time.monotonic()
     view: LiveView | None = None
+    output = Output(is_quiet)
 
     def say(line: str) -> None:
         if view is not None:
             view.say(line)
         else:
-            stamp = f"{time.monotonic() - begin_s:6.1f} s  {line}\n"
-            (sys.stderr if is_quiet else sys.stdout).write(stamp)
-            (sys.stderr if is_quiet else sys.stdout).flush()
+            output.write(f"{time.monotonic() - begin_s:6.1f} s  {line}\n")
 
     run = make(say)
     task = asyncio.current_task()

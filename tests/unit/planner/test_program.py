@@ -73,6 +73,14 @@ def test_a_full_disk_is_one_sentence_and_another_failure_of_the_system_is_not_hi
         ends(monkeypatch, fail_with(IsADirectoryError(errno.EISDIR, "a folder")))
 
 
+def test_a_path_that_cannot_be_looked_at_is_named(monkeypatch, capsys):
+    error = PermissionError(errno.EACCES, "Permission denied", "/root/x")
+    assert ends(monkeypatch, fail_with(error)) == 2
+    assert capsys.readouterr().err == (
+        "Error: /root/x cannot be used: Permission denied; name another path\n"
+    )
+
+
 def test_a_reader_that_leaves_early_hears_no_complaint_and_the_status_says_why():
     program = (
         "import click; from planner.program import run\n"

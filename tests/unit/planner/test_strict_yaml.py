@@ -24,6 +24,10 @@ def test_plain_data_is_read_as_by_any_reader_of_yaml():
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("a: [", "while parsing"),
         ("a: 1\n---\nb: 2\n", "single document"),
+        ("a: 2026-02-30", "another form than its kind"),
+        ("a: !!int x", "another form than its kind"),
+        ("a: !!bool x", "another form than its kind"),
+        ("a: !!timestamp x", "another form than its kind"),
     ],
 )
 def test_what_is_wrong_is_an_error_of_yaml(text, words):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.wording import kind_of, reason_of
-from worker.data.making.units import Unit, open_parquet
+from worker.data.making.units import Unit, open_parquet, parquet_batches
 from worker.errors import InvalidDataset
 
 
@@ -123,7 +123,7 @@ def _rows(unit: Unit, keys: Keys) -> Iterator[Document]:
                 code="Unknown",
             )
     groups = list(range(unit.start, unit.stop))
-    for batch in table.iter_batches(1024, row_groups=groups, columns=list(keys.wanted)):
+    for batch in parquet_batches(path, table, groups, list(keys.wanted)):
         yield from (_document(record, keys, path, None) for record in batch.to_pylist())
 
 

@@ -18,6 +18,7 @@ from worker.errors import InvalidDataset
 from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 Kind = Literal["text", "lines", "parquet"]
+ROWS = 1024  # of Parquet at a time
 UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lost with a kill
 
 
@@ -67,15 +68,39 @@ def open_parquet(path: str) -> Any:
         from pyarrow.parquet import ParquetFile
     except ModuleNotFoundError:
         raise InvalidDataset(
-            f"input {path!r} is Parquet, which needs pyarrow; install heddle[data]", code="Missing"
+            f"input {path!r} is Parquet, which needs pyarrow; in the checkout of Heddle run: "
+            "pip install '.[data]'",
+            code="Missing",
         ) from None
     try:
         return ParquetFile(path)
     except (ArrowException, OSError) as error:
-        raise InvalidDataset(
-            f"input {path!r} cannot be read as Parquet: {str(error).splitlines()[0]}",
-            code="Unreadable",
-        ) from None
+        raise _no_parquet(path, error) from None
+
+
+def parquet_batches(path: str, table: Any, groups: list[int], columns: list[str]) -> Iterator[Any]:
+    """Some rows at a time of these groups.
+
+    Raises:
+        InvalidDataset: the file is damaged there.
+    """
+    from pyarrow import ArrowException
+
+    batches = table.iter_batches(ROWS, row_groups=groups, columns=columns)
+    while True:
+        try:
+            yield next(batches)
+        except StopIteration:
+            return
+        except (ArrowException, OSError) as error:
+            raise _no_parquet(path, error) from None
+
+
+def _no_parquet(path: str, error: Exception) -> InvalidDataset:
+    return InvalidDataset(
+        f"input {path!r} cannot be read as Parquet: {(str(error) or 'damaged').splitlines()[0]}",
+        code="Unreadable",
+    )
 
 
 def _kind_of(path: Path) -> Kind:

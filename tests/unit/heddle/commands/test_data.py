@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from heddle.commands.data import data
+from planner.errors import InvalidRequest
 
 
 def run(*arguments):
@@ -54,6 +55,14 @@ def test_what_does_not_go_together_is_refused(given, sentence):
     done = run("prepare", *given, "--output", "x")
     assert done.exit_code == 2
     assert sentence in done.output
+
+
+@pytest.mark.parametrize("empty", ["--input", "--output", "--tokenizer", "--cache"])
+def test_an_empty_path_is_not_the_working_folder(empty, tmp_path):
+    given = {"--input": str(tmp_path), "--output": str(tmp_path / "x")} | {empty: ""}
+    done = run("prepare", *(word for pair in given.items() for word in pair))
+    assert isinstance(done.exception, InvalidRequest)
+    assert (done.exception.field, done.exception.code) == (empty, "Missing")
 
 
 def test_the_folder_of_a_tokenizer_is_taken_as_by_prepare(tmp_path):

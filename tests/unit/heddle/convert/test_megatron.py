@@ -146,6 +146,32 @@ def test_what_megatron_would_take_unsaid_is_written_out():
     }
 
 
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"fp16": True}, "fp16"),
+        ({"bf16": {"enabled": "auto"}}, "enabled"),
+        ({"fp16": {"enabled": True, "initial_scale_power": "auto"}}, "initial_scale_power"),
+        ({"fp16": {"enabled": True, "initial_scale_power": 10**6}}, "initial_scale_power"),
+        ({"fp16": {"enabled": True, "loss_scale_window": []}}, "loss_scale_window"),
+        ({"optimizer": "Adam"}, "optimizer"),
+        ({"optimizer": {"params": "auto"}}, "params"),
+        ({"optimizer": {"params": {"betas": 0.9}}}, "betas"),
+        ({"optimizer": {"params": {"betas": [0.9, "auto"]}}}, "betas"),
+        ({"optimizer": {"params": {"lr": "auto"}}}, "lr"),
+        ({"train_batch_size": "auto"}, "train_batch_size"),
+    ],
+)
+def test_a_value_of_another_kind_in_deepspeeds_configuration_is_named(config, field):
+    with pytest.raises(InvalidArguments, match=r"ds_config\.json") as error:
+        turned(GPT2, config)
+    assert (error.value.field, error.value.code) == (field, "Malformed")
+
+
+def test_deepspeeds_optimizer_may_be_null():
+    assert turned(GPT2, {"optimizer": None}).job == turned(GPT2).job
+
+
 def test_deepspeeds_configuration_is_read_as_well():
     config = {
         "train_batch_size": 8,

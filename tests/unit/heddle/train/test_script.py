@@ -60,6 +60,7 @@ def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
         ("- {drain: fast-1}", ("Malformed", "at_step")),
         ("- {at_step: 10000000000, drain: fast-1}", ("OutOfRange", "at_step")),
         ("- {at_step: 3, drain: fast-1, notice_s: soon}", ("Malformed", "notice_s")),
+        (f"- {{at_step: 3, drain: fast-1, notice_s: {'9' * 400}}}", ("Malformed", "notice_s")),
         ("- {at_step: 3, kill: fast-1, notice_s: 3}", ("Malformed", None)),
         ("- {at_step: 3, drain: 7}", ("Malformed", "drain")),
         ("- {at_step: 3, drain: nobody}", ("Contradiction", None)),

@@ -9,6 +9,7 @@ import pytest
 from planner.profiles.entries import LayerCost
 from worker.profile.rows import (
     CONFIRMATIONS,
+    DoesNotFit,
     Part,
     Row,
     again,
@@ -126,6 +127,18 @@ def test_each_row_is_measured_until_it_is_confirmed_or_the_time_is_over():
 
     assert measured(1000.0) == ([1, 2] * (1 + CONFIRMATIONS), ())
     assert measured(0.0) == ([1], (2,))
+
+
+def test_micro_batches_that_do_not_fit_are_left_out():
+    def measure(part, b):
+        if b > 2:
+            raise DoesNotFit
+        return row(float(b))
+
+    rows, left = measured_rows(
+        measure, (BLOCK,), (1, 2, 4, 8), itertools.count().__next__, 1000, lambda *_: None
+    )
+    assert ({b for _, b in rows}, left) == ({1, 2}, (4, 8))
 
 
 def test_a_kept_row_is_worth_measuring_on_a_machine_that_is_quieter():

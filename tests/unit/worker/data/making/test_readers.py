@@ -85,3 +85,15 @@ def test_a_table_without_the_column_is_refused_with_those_it_has(tmp_path):
         read(tmp_path / "x.parquet")
     with refused(InvalidDataset, "Malformed", "body"):
         read(tmp_path / "x.parquet", Keys("body"))
+
+
+def test_a_table_whose_pages_are_damaged_is_named(tmp_path):
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    path = tmp_path / "x.parquet"
+    write_table(pa.table({"text": ["some words"] * 99}), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])
+    with refused(InvalidDataset, "Unreadable"):
+        read(path)
