@@ -18,6 +18,8 @@ SAMPLE := tests/distributed/faults/test_fault_sample.py tests/e2e/test_train.py 
 NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/faults/test_kills.py
+# Each has a policy; qwen3-64b is planned by that of qwen3-32b.
+MODELS := llama3-8b qwen3-32b mixtral-8x7b qwen3-30b-a3b deepseek-v3-like gpt-neo-2.7b
 # Without these binaries, or without root, tests on a real Kubernetes are left out, each with its reason.
 ASSETS = [ "$$(id -u)" != 0 ] || $(BIN)/python -m tests.cluster assets || echo "No binaries of Kubernetes."
 # One worker more than there are cores, four at most: many tests wait for processes of their own.
@@ -29,7 +31,7 @@ FILES_AT_ONCE := $(WORKERS) --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup format check test test-fast test-kills test-samples test-system test-cluster test-harness bench stale bench-planner bench-policy paper-plans paper validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
+.PHONY: help setup format check test test-fast test-kills test-samples test-system test-cluster test-harness bench stale bench-planner bench-policy paper-plans paper-policies paper validate-cost demo demo-kubernetes kube-assets cluster cluster-down image generate
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -132,6 +134,16 @@ bench-policy: $(STAMP) ## Measure the learned planner; hours; writes docs/result
 
 paper-plans: $(STAMP) ## Plan the paper's cells with all planners; an hour or more, resumable; fills benchmarks/paper/plans
 	@$(BIN)/python -m benchmarks.paper plans $(if $(BUDGET_S),--budget-s $(BUDGET_S))
+
+paper-policies: $(STAMP) ## Train ablations, flat-RL, and a policy of all GPU types for each model; hours, resumable
+	@$(BIN)/python -m benchmarks.paper plans --figures "" --beside ablations,flat-rl
+	@set -e; for model in $(MODELS); do \
+	  out=build/policies/$$model; \
+	  if [ -f $$out/card.json ]; then continue; fi; \
+	  resume=; if [ -f $$out/checkpoint.pt ]; then resume=--resume; fi; \
+	  $(BIN)/heddle train-policy --model $$model --out $$out $$resume \
+	    --compositions 1692 --teacher-steps 2000 --groups 3200; \
+	done
 
 paper: $(STAMP) ## Draw the paper's figures and tables from the stored plans; writes docs/results/paper
 	@$(BIN)/python -m benchmarks.paper draw

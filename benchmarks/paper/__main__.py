@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.measured import (
+    ablations,
     efficiency,
     growth,
     learning,
@@ -30,6 +31,7 @@ MEASURES = {
     "sweep": sweep.measure,
     "efficiency": efficiency.measure,
     "flat-rl": learning.measure,
+    "ablations": ablations.measure,
     "growth-trained": growth.measure,
     "reconfiguration": reconfiguration.measure,
 }

@@ -12,6 +12,7 @@ from benchmarks.paper.cells import FIGURES, cells_of
 from benchmarks.paper.claims import Verdict, claims_page
 from benchmarks.paper.further_claims import FURTHER_CLAIMS
 from benchmarks.paper.measured import (
+    ablations,
     efficiency,
     growth,
     learning,
@@ -31,10 +32,11 @@ BESIDE = {
     "table1": "Table 1 from capability tests",
     "sweep": "Random structures, and where each planner lands",
     "efficiency": "Search efficiency",
+    "ablations": "What each part of the training earns",
     "growth-trained": "A cluster that grows from 3 to 19 GPUs, trained on emulated devices",
     "reconfiguration": "Reconfiguration breakdown on emulated devices",
 }
-WITHOUT_PICTURE = ("table1", "reconfiguration")
+WITHOUT_PICTURE = ("table1", "ablations", "reconfiguration")
 LEARNING = "flat-rl"  # what stands on the page of search efficiency too
 TITLES = {
     "uniform": "Uniform nodes: two and three GPU types",
@@ -96,6 +98,8 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
                 continue
             sweep.draw(picture, found, cells, plans)
             body = sweep.text(found, cells, plans)
+        elif name == "ablations":
+            body = ablations.text(found)
         elif name == "growth-trained":
             growth.draw(picture, found)
             body = growth.text(found)

@@ -1,9 +1,8 @@
 """Measure the learned planner: `python -m benchmarks.policy [PART ...]`; writes docs/results.
 
-Parts are `rollouts`, `anytime`, `noise`, `ablations`, `efficiency`, `seeds` and `report`, by
-default all; `references` extends the references and is for the background: it takes hours and may
-be stopped at any time.  `reprice` takes today's prices for the references and prints old and new.
-Ablations and seeds go on where they were.
+Parts are `rollouts`, `anytime`, `noise`, `seeds` and `report`, by default all; `references` extends
+the references and is for the background: it takes hours and may be stopped at any time.  `reprice`
+takes today's prices for the references and prints old and new.  Seeds go on where they were.
 """
 
 from __future__ import annotations
@@ -18,16 +17,15 @@ from typing import Any
 
 from benchmarks.clocks import CLOCKS
 from benchmarks.evaluation.references import References
-from benchmarks.policy import ablations, anytime, efficiency, known, noise, rollouts, seeds
+from benchmarks.policy import anytime, known, noise, rollouts, seeds
 from benchmarks.policy.cases import DENSE, MODELS, unseen
 from benchmarks.policy.report import report
 from planner.training.composition_sets import ListedComposition
 
 ROOT = Path(__file__).parents[2]
 MEASURED = Path(__file__).with_name("measured.json")  # kept, as parts are measured alone
-TRAININGS = ROOT / "build" / "ablations"
 SEEDED = ROOT / "build" / "seeds"
-PARTS = ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds", "report")
+PARTS = ("rollouts", "anytime", "noise", "seeds", "report")
 APART = ("references", "reprice")  # change the references, so only when asked for
 
 Chosen = dict[str, Sequence[ListedComposition]]
@@ -65,35 +63,24 @@ def measure(
     elif part == "noise":
         rows = noise.measure(options.models, chosen, options.noise_s, say)
         measured[part] = merged(old, rows)
-    elif part == "efficiency":
-        rows = list(efficiency.measure(options.models, chosen, TRAININGS, references, say))
-        measured[part] = merged(old, rows)
     elif part == "seeds":
         dense = [model for model in options.models if model in DENSE]
         rows = list(seeds.measure(dense, chosen, options.seeds, SEEDED, references, say))
         measured[part] = merged(old, rows)
-    elif part == "ablations":
-        rows = measured.setdefault(part, [])
-        for row in ablations.measure(
-            [model for model in options.models if model in DENSE],
-            chosen,
-            options.without,
-            options.seeds,
-            options.compositions,
-            options.training_s,
-            TRAININGS,
-            references,
-            tuple(rows),
-            say,
-        ):
-            rows.append(row)
-            save(options.measured, measured)
-            references.save()
 
 
 def save(file: Path, measured: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(measured, indent=1) + "\n")
+    file.write_text("{\n" + ",\n".join(map(_listed, measured.items())) + "\n}\n")
+
+
+def _listed(item: tuple[str, Any]) -> str:
+    """An entry, of a list one row a line."""
+    name, value = item
+    if not isinstance(value, list):
+        return f"{json.dumps(name)}: {json.dumps(value)}"
+    rows = ",\n".join(map(json.dumps, value))
+    return f"{json.dumps(name)}: [\n{rows}\n]"
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -113,14 +100,9 @@ def read_options() -> argparse.Namespace:
         help="seconds of `auto` and the engines",
     )
     parser.add_argument("--noise-s", type=float, default=noise.REFERENCE_S, help="of its searches")
-    parser.add_argument("--training-s", type=float, default=ablations.SECONDS)
     parser.add_argument(
-        "--compositions", type=int, default=ablations.COMPOSITIONS, help="trained on"
+        "--seeds", default=seeds.SEEDS, type=lambda text: tuple(map(int, words(text)))
     )
-    parser.add_argument(
-        "--seeds", default=ablations.SEEDS, type=lambda text: tuple(map(int, words(text)))
-    )
-    parser.add_argument("--without", default=tuple(ablations.PARTS), type=words)
     parser.add_argument(
         "--clock", choices=CLOCKS, default="wall", help="processor: beside other work, as if alone"
     )
@@ -132,7 +114,6 @@ def read_options() -> argparse.Namespace:
     for given, allowed in (
         (options.parts, (*PARTS, *APART)),
         (options.models, MODELS),
-        (options.without, tuple(ablations.PARTS)),
     ):
         wrong = set(given) - set(allowed)
         if wrong:

@@ -12,9 +12,7 @@ from typing import Any
 from benchmarks.evaluation.references import References
 from benchmarks.evaluation.summary import Spread
 from benchmarks.pages import header
-from benchmarks.policy.ablations import PARTS
 from benchmarks.policy.anytime import METHODS, RIVAL
-from benchmarks.policy.efficiency_report import catching_up, efficiency_rows
 from benchmarks.policy.rollouts import ROLLOUTS
 from planner.errors import PlanningError
 from planner.policy.weights import find_policy
@@ -214,37 +212,6 @@ def _noise(rows: Sequence[Row]) -> str:
     return table(head, lines)
 
 
-def _ablations(rows: Sequence[Row], percents: Percents) -> str:
-    lines = []
-    for model in order(rows):
-        for part in PARTS:
-            own = [row for row in rows if (row["model"], row["part"]) == (model, part)]
-            if not own:
-                continue
-            cells = []
-            for rollouts in ROLLOUTS:
-                values = [
-                    statistics.fmean(
-                        percents.all(
-                            {"model": model, "case": case, "throughput_samples_s": samples_s}
-                            for case, samples_s in row["found"][str(rollouts)].items()
-                        )
-                    )
-                    for row in own
-                ]
-                spread = (
-                    f"{min(values):.2f} to {max(values):.2f}" if len(values) > 1 else "one seed"
-                )
-                cells.append(f"{statistics.fmean(values):.2f} % ({spread})")
-            groups = statistics.fmean(row["groups"] for row in own)
-            took_s = statistics.fmean(row["processor_s"] for row in own)
-            most = max(row["compositions"] for row in own)
-            took = f"{took_s:.0f} s"
-            lines.append((model, part, len(own), *cells, most, f"{groups:,.0f}", took))
-    head = ("model", "trained with", "seeds", *(f"best of {n}" for n in ROLLOUTS))
-    return table((*head, "compositions", "groups", "processor time"), lines)
-
-
 def _seeds(rows: Sequence[Row], percents: Percents) -> str:
     lines = []
     for row in rows:
@@ -292,11 +259,11 @@ def _cards(models: Iterable[str]) -> str:
 
 def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
     said = []
-    for part in ("rollouts", "anytime", "noise", "ablations", "efficiency", "seeds"):
+    for part in ("rollouts", "anytime", "noise", "seeds"):
         rows = measured.get(part, [])
         if not rows:
             said.append(f"Not measured: {part}.")
-        elif part not in ("ablations", "efficiency", "seeds"):
+        elif part != "seeds":
             for model in order(rows):
                 cases = order([row for row in rows if row["model"] == model], "case")
                 if len(cases) < len(chosen.get(model, ())):
@@ -349,27 +316,12 @@ offered to it.
             "up to 15 %, each by its own factor; on either profile the\nreference is the better of "
             f"a search and the policy.\n\n{text}"
         )
-    if measured.get("ablations"):
-        text = _ablations(measured["ablations"], percents)
-        parts.append(
-            "## What each part of the training earns\n\nAbout the same time of the processor for "
-            "each, from which the number of groups is\nestimated; measured on the unseen "
-            f"compositions. The teachers' time is counted in each.\n\n{text}"
-        )
     if measured.get("seeds"):
         text = _seeds(measured["seeds"], percents)
         parts.append(
             "## Whole trainings of several seeds\n\nOn all unseen compositions. The policies that "
             "come with Heddle are the best by their validation,\nof these and of earlier ones."
             f"\n\n{text}"
-        )
-    if measured.get("efficiency"):
-        head, *lines = efficiency_rows(measured["efficiency"], percents.of)
-        parts.append(
-            "## Search efficiency\n\nThe best so far by plans priced, mean of three seeds of "
-            "sampling, on the composition of the paper's\nfigure and a few others (llama3-8b). "
-            f"\n\n{table(head, lines)}\n\n"
-            f"{catching_up(measured['efficiency'])}"
         )
     if notes:
         parts.append("## Notes\n\n" + "\n".join(f"- {note}" for note in notes))

@@ -11,17 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.evaluation.references import References
-from benchmarks.policy.ablations import KEPT_EVERY_S, found_by
+from benchmarks.evaluation.trial import try_out
+from benchmarks.policy.cases import workload_of
 from benchmarks.policy.known import Say
 from benchmarks.policy.rollouts import ROLLOUTS
 from planner.model.catalogue import find_model
 from planner.policy.weights import CARD, load_policy
+from planner.profiles.generator import find_profile
+from planner.request import PlanRequest
 from planner.training.composition_sets import ListedComposition
 from planner.training.compositions import usual_types
 from planner.training.curriculum import curriculum_of
 from planner.training.run import Training
 from planner.training.settings import TrainingSettings
 
+KEPT_EVERY_S = 60.0  # a training that is killed begins again
+SEEDS = (0, 1, 2)
 GROUPS = 4800  # as the policies that come with Heddle
 
 
@@ -78,3 +83,30 @@ def measure(
                     found=found,
                 )
             )
+
+
+def found_by(
+    model: str,
+    chosen: Sequence[ListedComposition],
+    folder: Path,
+    rollouts: int,
+    references: References,
+) -> dict[str, float]:
+    """Samples a second of the best of so many rollouts on each composition; 0 without a plan."""
+    found = {}
+    for one in chosen:
+        workload = workload_of(model, one)
+        asked = PlanRequest(
+            workload=workload,
+            composition=one.composition,
+            method="policy",
+            policy=folder,
+            rollouts=rollouts,
+            budget_evaluations=None,
+        )
+        trial = try_out(asked, find_profile(workload))
+        if trial.plan is not None:
+            by = f"a policy of {folder.name}, {rollouts} rollouts"
+            references.offer(model, one, trial.plan, trial.throughput_samples_s, by)
+        found[one.name] = trial.throughput_samples_s
+    return found

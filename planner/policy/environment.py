@@ -43,6 +43,9 @@ class Environment:
     space: ActionSpace  # what may be chosen
     schema: FeatureSchema  # of the features
     limits: SearchLimits  # limits and objective of the plans that are kept
+    # whether choices that cannot be packed are left out; else they end the episode, as a template
+    # that does not fit in memory does
+    has_masks: bool = True
 
     @staticmethod
     def of(pricing: Pricing, schema: FeatureSchema, limits: SearchLimits) -> Environment:
@@ -143,6 +146,8 @@ class Episodes:
             state[span] = one.space.state
             observe_states(one.space, plans, own, schema.t_max, left, state[span])
             observe_depths(one.space, plans, own, left, features[span], mask[span])
+            if not one.has_masks:
+                mask[span, : one.limits.deepest + 1] = True
         return DepthView(rows, state, features, mask)
 
     def open(self, rows: Ints, depths: Ints) -> None:
@@ -173,6 +178,10 @@ class Episodes:
                 degree[span],
                 mask[span],
             )
+            if not self.environments[e].has_masks:
+                mask[span, : len(known)] = known
+                for found in (context, device, degree):  # of more GPUs than there are
+                    np.nan_to_num(found[span], copy=False, neginf=0.0)
         return StageView(rows, context, device, degree, mask)
 
     def place(self, rows: Ints, classes: Ints, degrees: Ints) -> None:

@@ -56,6 +56,7 @@ class Curriculum:
     profile: Profile  # of the usual workload
     training: tuple[Question, ...]  # questions to train on
     validation: tuple[Question, ...]  # questions to judge by
+    has_masks: bool = True  # whether choices that cannot be packed are left out
 
     @property
     def digest(self) -> str:
@@ -68,7 +69,8 @@ class Curriculum:
         workload = replace(usual_workload(self.model), global_batch=question.batch)
         pricing = pricing_of(workload, question.composition, self.profile)
         assert pricing is not None
-        return Environment.of(pricing, self.schema, no_limits(D_MAX, MAX_TEMPLATES))
+        one = Environment.of(pricing, self.schema, no_limits(D_MAX, MAX_TEMPLATES))
+        return replace(one, has_masks=self.has_masks)
 
 
 def curriculum_of(
@@ -98,6 +100,7 @@ def curriculum_of(
         profile=profile,
         training=tuple([one for one in training if one][: settings.compositions]),
         validation=tuple(one for rows in asked for one in rows[:VALIDATION]),
+        has_masks=settings.uses_masks,
     )
 
 

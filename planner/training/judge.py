@@ -32,11 +32,13 @@ ROLLOUTS = (16, 128)  # of which the best is taken, in the card
 class Judge:
     """The questions of a curriculum's validation, and what a teacher finds on them."""
 
-    def __init__(self, curriculum: Curriculum, teacher_steps: int) -> None:
-        """Prepare, with an annealing of twice the steps on each question."""
+    def __init__(
+        self, curriculum: Curriculum, teacher_steps: int, reference: Floats | None = None
+    ) -> None:
+        """Prepare, with an annealing of twice the steps on each question, unless it was done."""
         self._environments = tuple(curriculum.environment(one) for one in curriculum.validation)
         self._steps = 2 * teacher_steps
-        self._reference: Floats = np.zeros(0)
+        self._reference: Floats = np.zeros(0) if reference is None else reference
 
     @property
     def reference(self) -> Floats:

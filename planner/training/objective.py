@@ -28,7 +28,8 @@ class Judged(NamedTuple):
 
     # of each head [D] log-probabilities of its choices, in the order of `HEADS`
     logs: tuple[Tensor, ...]
-    entropy: Tensor  # mean over templates of the mean over the decisions of a template
+    # mean over templates of the mean over the decisions of a template; or over all decisions
+    entropy: Tensor
 
 
 def advantages(values: Floats, each: int, best_of: int = 1) -> Floats:
@@ -62,8 +63,19 @@ def _worth_to_best(groups: Floats, best_of: int) -> Floats:
     return found
 
 
-def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -> Judged:
-    """Run the network on recorded decisions; rollout r is on composition r // each of [E, Z]."""
+def judge(
+    network: TorchNetwork,
+    records: Records,
+    summary: Tensor,
+    each: int,
+    *,
+    divides_entropy: bool = True,
+) -> Judged:
+    """Run the network on recorded decisions; rollout r is on composition r // each of [E, Z].
+
+    With `divides_entropy` every template counts alike; without, every decision does, and depth
+    earns more.
+    """
     depths, devices, _ = records.decisions
     film = network.film(summary)
     of_templates = film.rows(torch.from_numpy(depths.row // each))
@@ -80,7 +92,9 @@ def judge(network: TorchNetwork, records: Records, summary: Tensor, each: int) -
         entropies.append(entropy)
     in_template = entropies[0].index_add(0, opened, entropies[1] + entropies[2])
     stages = torch.bincount(opened, minlength=len(in_template))
-    return Judged(tuple(logs), (in_template / (1 + 2 * stages)).mean())
+    made = 1 + 2 * stages
+    entropy = (in_template / made).mean() if divides_entropy else in_template.sum() / made.sum()
+    return Judged(tuple(logs), entropy)
 
 
 def clipped(judged: Judged, records: Records, advantage: Floats, clip: float) -> Tensor:

@@ -31,7 +31,11 @@ class TrainingSettings:
     cloning: int = 20  # passes over the teachers' plans, each time
     uses_clusters: bool = True  # whether gradients are made to agree (PCGrad)
     uses_imitation: bool = True  # whether the best plans are imitated (SIL)
+    uses_masks: bool = True  # whether choices that cannot be packed are left out
+    uses_groups: bool = True  # whether a rollout is judged by its group; else by all of an update
     uses_forced: bool = True  # whether depths are forced
+    uses_uniform_types: bool = True  # whether one rollout of a group draws its node classes
+    divides_entropy: bool = True  # by a template's decisions, so that depth alone earns none
     uses_film: bool = True  # whether the composition's summary conditions the network (FiLM)
     uses_cloning: bool = True  # whether search teachers come before GRPO
     sees_batch: bool = True  # whether features tell how the batch is shared

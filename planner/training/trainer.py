@@ -221,6 +221,9 @@ class Trainer:
         """[R] by samples a second, as a share of the best known of each composition."""
         each = self.settings.rollouts
         throughput = episodes.throughput
+        if not self.settings.uses_groups:
+            values = np.where(throughput > 0, throughput, -PENALTY * throughput.max())
+            return advantages(values, len(values), self.settings.best_of)
         known = np.array([self._buffers.best(int(c))[0] for c in picked])
         best = np.maximum(np.maximum(known, throughput.reshape(-1, each).max(axis=1)), 1e-9)
         values = np.where(throughput > 0, throughput / np.repeat(best, each), -PENALTY)
@@ -250,6 +253,7 @@ class Trainer:
             first, last = FORCED
             passed = self._updates / settings.updates
             depth = self._generator.random(len(depth)) < first + (last - first) * passed
+        if settings.uses_uniform_types:
             types[:: settings.rollouts] = True
         return Forcing(depth, types)
 
@@ -278,7 +282,9 @@ class Trainer:
     def _judge(self, records: Records, compositions: Ints, each: int) -> Judged:
         weights = named(self._weights, self.curriculum.schema)
         network = TorchNetwork(weights, self.settings.uses_film)
-        return judge(network, records, torch.from_numpy(self._summaries[compositions]), each)
+        summaries = torch.from_numpy(self._summaries[compositions])
+        divides = self.settings.divides_entropy
+        return judge(network, records, summaries, each, divides_entropy=divides)
 
     def _gradient(self, objective: Tensor) -> Tensor:
         (found,) = torch.autograd.grad(objective, self._weights)

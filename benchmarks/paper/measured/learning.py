@@ -84,8 +84,7 @@ rule; every plan of their training counts. `policy` was trained before, on other
 `{LEARNING}` decides depth, GPU types and TP degrees, and the fill derives the rest. `{FLAT}`
 decides layers, replicas and micro-batch too, and has no masks. `{FLAT_MASKED}` has masks
 for what cannot be packed. The paper says no more than "the same policy over the raw
-six-dimensional action space". [The page of policies](../policy.md) has one that was trained
-before, on other compositions.
+six-dimensional action space".
 
 There are {trainings} trainings. Of their plans {shares} could not run.
 """

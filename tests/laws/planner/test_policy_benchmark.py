@@ -10,8 +10,6 @@ import pytest
 
 from benchmarks.evaluation.references import Reference, References
 from benchmarks.policy.cases import unseen
-from benchmarks.policy.efficiency import CASES
-from benchmarks.policy.efficiency_report import catching_up, efficiency_rows, plans_needed
 from benchmarks.policy.noise import MOST, changed
 from benchmarks.policy.report import report
 from benchmarks.policy.rival import advance
@@ -57,39 +55,6 @@ def test_no_measured_composition_is_trained_on(model):
         own = Mix.of(one.composition)
         assert min(own.distance(known) for known in training) >= LEAST_DISTANCE
         assert one.batch
-
-
-def test_search_efficiency_is_a_mean_over_seeds_and_says_who_has_no_plan():
-    def row(case, method, seed, budget, reached):
-        names = ("model", "case", "method", "seed", "budget", "evaluations", "throughput_samples_s")
-        values = ("llama3-8b", case, method, seed, budget, budget, reached)
-        return dict(zip(names, values, strict=True))
-
-    rows = [
-        row("four-160", "policy", 0, 50, 80.0),
-        row("four-160", "policy", 1, 50, 90.0),
-        row("four-160", "random", 0, 50, 0.0),
-        row("four-160", "random", 1, 50, 68.0),
-        row("four-160", "random", 0, 200, 84.0),
-        row("four-160", "random", 1, 200, 90.0),
-        row("ls2", "policy", 0, 50, 40.0),
-    ]
-    head, *lines = efficiency_rows(rows, lambda one: one["throughput_samples_s"])
-    assert head[:4] == ("composition", "plans", "`policy`", "`policy, not cloned`")
-    assert lines[0] == (
-        *("four-160", "50", "85.00 %", "-", "34.00 % (1 of 2 without a plan)", "60.0 %"),
-    )
-    assert lines[1][:3] == ("four-160", "200", "-")
-    assert lines[2][:3] == ("mean of 2", "50", "70.00 %")
-    assert (
-        "85.0 samples/s), the others reach, of the budgets above: `random` at 200."
-        in catching_up(rows)
-    )
-    assert plans_needed(rows, "four-160", "random", 99.0) is None
-
-
-def test_efficiency_is_measured_on_compositions_that_there_are():
-    assert set(CASES) <= {one.name for one in unseen("llama3-8b")}
 
 
 def test_the_report_gives_shares_of_the_references_of_now():
@@ -140,5 +105,5 @@ def test_the_report_gives_shares_of_the_references_of_now():
     assert "10.0 / 10.0 (goal 20: met)" in text
     assert "-2.56 % (**missed**)" in text
     assert "| llama3-8b | 2 | 95.00 % (95.00, 95.00) | 97.50 % (97.50, 97.50) | 4,800 |" in text
-    assert "Not measured: ablations." in text
+    assert "Not measured: noise." in text
     assert text.endswith("- A note.\n")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from planner.policy.environment import Episodes
 from planner.policy.rollouts import UniformActor, play
+from planner.training.imitation import replay
 from tests.unit.planner.policy.conftest import environment_on
 
 
@@ -50,6 +52,17 @@ def test_no_plan_has_more_templates_than_were_wished_for(environment):
     )
     episodes = played([limited], 32)
     assert max(len(episodes.templates(row)) for row in range(32)) == 1
+
+
+def test_without_masks_a_choice_that_cannot_be_packed_ends_the_plan_so_far(environment, network):
+    free = replace(environment, has_masks=False)
+    episodes = played([free], 256)
+    plans = [episodes.templates(row) for row in range(256)]
+    assert [bool(plan) for plan in plans] == np.isfinite(episodes.seconds).tolist()
+    assert 0 < sum(map(bool, plans)) < 256
+    built = {plan: episodes.throughput[row] for row, plan in enumerate(plans) if plan}
+    _, with_masks = replay([environment] * len(built), list(built), network)
+    assert with_masks.tolist() == list(built.values())
 
 
 @pytest.mark.slow

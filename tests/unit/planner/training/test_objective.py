@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,14 +11,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.policy.environment import Episodes
 from planner.training.objective import (
     Judged,
     _worth_to_best,
     advantages,
     clipped,
+    judge,
     without_conflicts,
 )
-from planner.training.records import Decisions, Records
+from planner.training.records import Decisions, Forcing, Records, record
+from planner.training.torch_network import TorchNetwork, as_network, initial_weights, named
 
 
 def test_an_advantage_does_not_depend_on_the_scale_of_the_composition():
@@ -30,6 +34,28 @@ def test_an_advantage_does_not_depend_on_the_scale_of_the_composition():
 
 def test_equal_rollouts_have_no_advantage():
     assert advantages(np.full(8, 5.0), 4).tolist() == [0.0] * 8
+
+
+def test_entropy_counts_by_template_or_by_decision(curriculum):
+    one = curriculum.environment(curriculum.training[0])
+    short = replace(one, limits=one.limits._replace(max_templates=1))
+    weights = initial_weights(curriculum.schema, 0)
+    network = as_network(weights.detach(), curriculum.schema, uses_film=True)
+    none = np.zeros(16, bool)
+    made = record(network, Episodes([short], 16), np.random.default_rng(0), Forcing(none, none))
+    judging = TorchNetwork(named(weights, curriculum.schema))
+    summary = torch.from_numpy(one.space.summary.astype(np.float32)[None])
+
+    def entropy(records, **how):
+        return float(judge(judging, records, summary, 16, **how).entropy.detach())
+
+    each = [entropy(made.of_rows(row, row + 1)) for row in range(16)]
+    decisions = [1 + 2 * int((made.decisions[1].row == row).sum()) for row in range(16)]
+    assert len(set(decisions)) > 1
+    assert entropy(made) == pytest.approx(np.mean(each), rel=1e-5)
+    assert entropy(made, divides_entropy=False) == pytest.approx(
+        np.average(each, weights=decisions), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("best_of", [2, 3, 6])

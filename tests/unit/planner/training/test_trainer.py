@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from planner.model.catalogue import find_model
 from planner.policy.environment import Episodes
 from planner.policy.rollouts import PolicyActor, play
+from planner.training.compositions import DEMO_TYPES
+from planner.training.curriculum import curriculum_of
+from planner.training.settings import TrainingSettings
 from planner.training.teacher import teach
 from planner.training.trainer import Trainer
 from tests.unit.planner.training.conftest import TINY
+
+PARTS = {one.name for one in fields(TrainingSettings) if one.type == "bool"} - {"sees_batch"}
 
 
 def weights(trainer):
@@ -88,11 +94,11 @@ def test_cloning_makes_the_best_of_four_better(curriculum):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["clusters", "imitation", "forced", "film", "cloning"])
-def test_every_part_can_be_left_out_and_matters(curriculum, part):
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_every_part_can_be_left_out_and_matters(part):
     found = []
-    for settings in (TINY, replace(TINY, **{f"uses_{part}": False})):
-        trainer = Trainer(curriculum, settings)
+    for settings in (TINY, replace(TINY, **{part: False})):
+        trainer = Trainer(curriculum_of(find_model("tiny-llama"), DEMO_TYPES, settings), settings)
         for _ in trainer.run():
             pass
         found.append(weights(trainer))
