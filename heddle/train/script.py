@@ -141,8 +141,9 @@ def _event(row: object, where: str) -> Event:
 def _notice_s(row: Mapping[object, object], where: str) -> float:
     """How long a drain waits; it waits for the job unless the script says otherwise."""
     said = row.get("notice_s", math.inf)
-    is_number = isinstance(said, int | float) and not isinstance(said, bool)
-    if not is_number or not (said == math.inf or 0 <= said <= MOST_NOTICE_S):
+    if isinstance(said, bool) or not isinstance(said, int | float):
+        said = math.nan
+    if not (said == math.inf or 0 <= said <= MOST_NOTICE_S):
         raise InvalidScript(
             f"{where} has notice_s {reprlib.repr(said)}; it must be a number of "
             f"seconds, at most {MOST_NOTICE_S:g}",

@@ -92,8 +92,10 @@ def judge(
         entropies.append(entropy)
     in_template = entropies[0].index_add(0, opened, entropies[1] + entropies[2])
     stages = torch.bincount(opened, minlength=len(in_template))
-    made = 1 + 2 * stages
-    entropy = (in_template / made).mean() if divides_entropy else in_template.sum() / made.sum()
+    number = 1 + 2 * stages
+    entropy = (in_template / number).mean()
+    if not divides_entropy:
+        entropy = in_template.sum() / number.sum()
     return Judged(tuple(logs), entropy)
 
 
