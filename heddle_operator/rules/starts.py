@@ -115,14 +115,20 @@ def _is_too_large(sentence: str) -> bool:
 
 
 def _ended(view: View, record: EpochRecord) -> list[tuple[str, StartCause, str]]:
-    """Pods that ended by themselves, or were not ready in time."""
+    """Pods that ended by themselves, or were not ready in time, or not gone in time."""
     observed, settings = view.observed, view.settings
     found: list[tuple[str, StartCause, str]] = []
     for pod in _pods_of(observed, record.plan.nodes):
         is_new = pod.created_s >= record.adopted_s
-        if pod.deleting or is_ready(observed, pod):
-            continue
         words = f": {pod.problem}" if pod.problem else ""
+        if pod.deleting:  # its name and its GPUs are free once it is gone, which nobody can force
+            leaves_s = record.adopted_s if pod.leaving_at_s is None else pod.leaving_at_s
+            if view.now - leaves_s > settings.pod_timeout_s:
+                still = f"is still there after {settings.pod_timeout_s:g} s{words}"
+                found.append((pod.node, "slow", f"pod {pod.name} was told to end, and {still}"))
+            continue
+        if is_ready(observed, pod):
+            continue
         if is_new and is_pod_lost(observed, pod.name, view.now, settings):
             cause: StartCause = "rejected" if pod.cause == "rejected" else "crash"
             found.append((pod.node, cause, f"pod {pod.name} failed{words}"))

@@ -16,7 +16,7 @@ from heddle_operator.rules.starts import starting_nodes, troubles
 from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import RefusedPod
+from heddle_operator.state.snapshot import ObservedPod, RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")
@@ -99,6 +99,34 @@ def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
     assert (out.cause, out.until_s - cluster.now) == ("rejected", pytest.approx(5, abs=1))
     cluster.pulls_until_s = {}
     at(operator, 10)
+    assert trained_nodes(cluster) == ("a", "b")
+
+
+@pytest.mark.parametrize("leaving_at_s", [None, 0.0, 300.0])
+def test_a_pod_that_does_not_go_holds_up_nobody_for_ever_and_its_node_joins_once_it_is_gone(
+    leaving_at_s,
+):
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    cluster = operator.cluster
+    cluster.pods["tiny-b-0"] = ObservedPod(
+        name="tiny-b-0", node="b", ordinal=0, gpus=1, phase="running",
+        deleting=True, leaving_at_s=leaving_at_s,
+    )  # fmt: skip
+    limit_s = (leaving_at_s or 0.0) + LIMITS.pod_timeout_s
+    at(operator, limit_s - 4, 4)
+    assert trained_nodes(cluster) == ()
+    at(operator, 20, 1)
+    assert trained_nodes(cluster) == ("a",)
+    out = left_out(operator)["b"]
+    assert (out.cause, out.times) == ("slow", 1)
+    assert out.sentence == "pod tiny-b-0 was told to end, and is still there after 600 s"
+    at(operator, NODE_PAUSE_S, 1)
+    assert trained_nodes(cluster) == ("a",)
+    if leaving_at_s is not None:  # it was to be gone long before: nobody waits for it once more
+        assert left_out(operator)["b"].times == 2
+    del cluster.pods["tiny-b-0"]
+    at(operator, 2 * NODE_PAUSE_S + 20, 1)
     assert trained_nodes(cluster) == ("a", "b")
 
 
