@@ -69,6 +69,28 @@ def test_a_job_that_never_started_ends_at_its_deadline_too():
     assert operator.cluster.records.all == ()
 
 
+def test_a_job_does_not_fail_at_its_deadline_while_it_is_suspended_without_an_epoch():
+    operator = on(limited(deadline_seconds=60, suspend=True), "a")
+    operator.cluster.now = 61.0
+    decision = operator.reconcile()
+    assert (decision.phase, decision.look_again_s) == ("Suspended", None)
+    operator.job = limited(deadline_seconds=600)
+    assert operator.settle().phase == "Running"
+
+
+def test_a_pause_while_the_job_is_about_to_start_does_not_count():
+    waits = limited(deadline_seconds=60)
+    operator = on(waits, "a")
+    operator.cluster.broken = {"a": ("scheduling", "no room")}
+    operator.run(lambda _: bool(operator.cluster.pods))
+    operator.job = limited(deadline_seconds=60, suspend=True)
+    operator.run(lambda found: found.phase == "Suspended")
+    operator.cluster.now += 500.0
+    operator.job = waits
+    operator.cluster.broken = {}
+    assert operator.settle().phase == "Running"
+
+
 def test_gpus_of_a_job_that_failed_before_its_first_epoch_are_free_for_others():
     """It is the elder, and waits for a plan that nobody writes."""
     waits = limited(deadline_seconds=60, plan_ref="none")
