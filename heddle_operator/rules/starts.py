@@ -27,7 +27,7 @@ class Trouble:
     """Reason why pods of a node do not start.
 
     Attributes:
-        since_s: since when the pod exists, or was adopted.
+        since_s: since when the pod exists, was adopted, or is refused; see `RefusedPod`.
         gpus: see `StartFailure`.
     """
 
@@ -74,11 +74,13 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
             found.setdefault(pod.node, Trouble(pod.node, cause, sentence, since_s, gpus))
     names = {pod.name for pod in observed.pods}
     for refused in observed.refusals:
-        if refused.name not in names and refused.node in nodes:
+        is_of_it = refused.node in nodes
+        if is_of_it and refused.name not in names:
             sentence = f"pod {refused.name} is refused: {refused.message}"
             reached = record.plan.gpus_reached[refused.node]
             gpus = reached if _is_too_large(refused.message) else 0
-            trouble = Trouble(refused.node, "refused", sentence, record.adopted_s, gpus)
+            since_s = max(record.adopted_s, refused.since_s)
+            trouble = Trouble(refused.node, "refused", sentence, since_s, gpus)
             found.setdefault(refused.node, trouble)
     return tuple(found[node] for node in sorted(found))
 

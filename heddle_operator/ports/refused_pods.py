@@ -1,0 +1,41 @@
+"""Pods that could not be created, and since when: what is told of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.snapshot import ObservedPod, RefusedPod
+
+
+class RefusedPods:
+    """The newest refusal of each pod."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, RefusedPod] = {}
+
+    def note(self, action: CreatePod, message: str, now: float, passes: bool = False) -> None:
+        """A pod was refused.
+
+        Args:
+            action: that was tried.
+            message: the cluster's own words.
+            now: by the loop's clock.
+            passes: it is no word on the pod, and another try may do.
+        """
+        before = self._rows.get(action.name)
+        since_s = before.since_s if before is not None and before.since_s < math.inf else now
+        self._rows[action.name] = RefusedPod(
+            action.name, action.node, message, now, math.inf if passes else since_s
+        )
+
+    def made(self, name: str) -> None:
+        """The pod is there."""
+        self._rows.pop(name, None)
+
+    def wanted(self, pods: Iterable[ObservedPod]) -> tuple[RefusedPod, ...]:
+        """Refusals of pods that are not there since, by name; others are forgotten."""
+        there = {pod.name for pod in pods}
+        self._rows = {name: row for name, row in sorted(self._rows.items()) if name not in there}
+        return tuple(self._rows.values())
