@@ -135,7 +135,7 @@ class KubeCluster:
             epochs=epochs,
             unusable=seen.unusable,
             divided=seen.divided,
-            refusals=self._refused.wanted(pods),
+            refusals=self._refused.wanted(pods, epochs),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
             template_problem=await self._rules.template_problem(self._trial, now),

@@ -34,7 +34,7 @@ class HeldPods:
     async def observe(self) -> Observed:
         """See `Cluster`; every pod that was asked for is refused."""
         seen = await self._cluster.observe()
-        refused = self._refused.wanted(seen.pods)
+        refused = self._refused.wanted(seen.pods, seen.epochs)
         return replace(seen, template_problem=self._why, refusals=(*seen.refusals, *refused))
 
     async def apply(self, action: ClusterAction) -> None:

@@ -1,4 +1,7 @@
-"""Pods that could not be created, and since when: what is told of them."""
+"""Pods that could not be created, and since when: what is told of them, and forgotten.
+
+Invariant: a pod that no open epoch wants is in no list, however long the operator runs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import math
 from collections.abc import Iterable
 
 from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import ObservedPod, RefusedPod
 
 
@@ -34,8 +38,15 @@ class RefusedPods:
         """The pod is there."""
         self._rows.pop(name, None)
 
-    def wanted(self, pods: Iterable[ObservedPod]) -> tuple[RefusedPod, ...]:
-        """Refusals of pods that are not there since, by name; others are forgotten."""
+    def wanted(
+        self, pods: Iterable[ObservedPod], epochs: Iterable[EpochRecord]
+    ) -> tuple[RefusedPod, ...]:
+        """Refusals of pods that an open epoch still lacks, by name; others are forgotten."""
         there = {pod.name for pod in pods}
-        self._rows = {name: row for name, row in sorted(self._rows.items()) if name not in there}
+        nodes = {n for record in epochs if record.outcome == "open" for n in record.plan.nodes}
+        self._rows = {
+            name: row
+            for name, row in sorted(self._rows.items())
+            if name not in there and row.node in nodes
+        }
         return tuple(self._rows.values())

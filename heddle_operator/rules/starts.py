@@ -74,7 +74,7 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
             found.setdefault(pod.node, Trouble(pod.node, cause, sentence, since_s, gpus))
     names = {pod.name for pod in observed.pods}
     for refused in observed.refusals:
-        is_of_it = refused.node in nodes
+        is_of_it = refused.node in nodes and refused.at_s >= record.adopted_s
         if is_of_it and refused.name not in names:
             sentence = f"pod {refused.name} is refused: {refused.message}"
             reached = record.plan.gpus_reached[refused.node]

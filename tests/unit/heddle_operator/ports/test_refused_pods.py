@@ -7,7 +7,7 @@ import math
 import pytest
 
 from heddle_operator.apis.errors import ClusterUnavailable
-from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.actions import CloseEpoch, CreatePod
 from tests.unit.heddle_operator.kube.around import ADOPT, runner
 
 POD = CreatePod("tiny-a-0", "a", 0, 2)
@@ -64,7 +64,7 @@ def test_a_server_that_cannot_make_a_pod_just_now_says_nothing_of_its_node(run, 
     run(test)
 
 
-def test_a_refusal_is_as_old_as_the_first(run):
+def test_a_refusal_is_as_old_as_the_first_and_goes_with_the_epoch_that_wants_the_pod(run):
     async def test(around, server):
         server.refuses["POST pods"] = (403, "exceeded quota: gpus")
         await around.adapter.apply(ADOPT)
@@ -72,5 +72,7 @@ def test_a_refusal_is_as_old_as_the_first(run):
             await around.adapter.apply(POD)
         (refused,) = (await around.observe()).refusals
         assert refused.since_s < refused.at_s
+        await around.adapter.apply(CloseEpoch(epoch=1, outcome="aborted"))
+        assert (await around.observe()).refusals == ()
 
     run(test)

@@ -285,6 +285,8 @@ def test_what_the_cluster_refuses_is_a_trouble_of_its_node():
     (trouble,) = troubles(operator.cluster.records.all[-1], observed)
     assert (trouble.node, trouble.cause) == ("b", "refused")
     assert trouble.sentence == "pod tiny-b-0 is refused: pods is forbidden: no"
+    before = refused_on_b(operator, "pods is forbidden: no", tried_s=-1.0)
+    assert troubles(operator.cluster.records.all[-1], before) == ()
 
 
 @pytest.mark.parametrize(("since_s", "failures"), [(20.0, 0), (15.0, 1), (math.inf, 0)])
