@@ -152,6 +152,7 @@ class JobController:
             refusal = str(error)
         if self._has_ended:
             LOG.warning("it has ended, and its spec is refused: %s", refusal)
+            self._context.arbiter.forget(self._body["metadata"]["uid"])
             await self._expire(JobObjects(stub_of(self._body), self._context.api), Observed())
             return None
         effective = None

@@ -85,6 +85,8 @@ def _stay_suspended(view: View) -> Decision:
     words = left.message if left is not None and left.outcome == "suspended" else WORDS
     actions: list[Action] = []
     if pending is not None:
-        actions.append(CloseEpoch(epoch=pending.epoch, outcome="aborted", message=WORDS))
+        actions.append(
+            CloseEpoch(epoch=pending.epoch, outcome="aborted", message=WORDS, by_suspension=True)
+        )
     actions += [DeletePod(pod.name, WORDS) for pod in view.observed.pods if not pod.deleting]
     return Decision(actions=tuple(actions), phase="Suspended", message=words)

@@ -28,6 +28,8 @@ class NodeFlaps:
 
         A time that differs from the one before tells of a departure that nobody saw.
         """
+        if name not in self._ready:
+            self._sweep(now)
         before = self._ready.get(name)
         self._ready[name] = ready_since
         if before == ready_since:
@@ -41,8 +43,10 @@ class NodeFlaps:
             self._back_s[name] = now
 
     def gone(self, name: str) -> None:
-        """A Node was deleted."""
+        """A Node was deleted; one of its name may come back within the window."""
         self._ready.pop(name, None)
+        if name not in self._left_s:
+            self._forget(name)
 
     def flap(self, name: str, now: float) -> NodeFlap | None:
         """How long the node must stay ready; None if no longer than others."""
@@ -50,12 +54,25 @@ class NodeFlaps:
             return None
         times = len(self._recent(name, now))
         if not times:
-            for known in (self._left_s, self._began_s, self._back_s):
-                known.pop(name, None)
+            self._forget(name)
         if times < 2:
             return None
         pause_s = min(PAUSE_LIMIT_S, PAUSE_S * 2.0 ** (times - 2))
         return NodeFlap(name, self._began_s[name], pause_s, self._back_s.get(name, now) + pause_s)
+
+    def _sweep(self, now: float) -> None:
+        """Forget nodes that are gone and flap no longer: nobody asks for them any more.
+
+        A cloud gives each of its nodes a new name.
+        """
+        away = [name for name in self._left_s if name not in self._ready]
+        for name in away:
+            if not self._recent(name, now):
+                self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        for known in (self._left_s, self._began_s, self._back_s):
+            known.pop(name, None)
 
     def _recent(self, name: str, now: float) -> tuple[float, ...]:
         return tuple(at for at in self._left_s.get(name, ()) if now - at < WINDOW_S)

@@ -53,6 +53,11 @@ class ApiRefused(OperatorError):
         self.status = status
         self.causes = causes
 
+    @property
+    def passes(self) -> bool:
+        """Whether it says nothing of the object: another try may do."""
+        return self.status in (0, 429) or self.status >= 500
+
 
 class _RestClient(RESTClientObject):
     """The client's transport over connections that can be broken off."""

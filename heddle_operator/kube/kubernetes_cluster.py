@@ -37,6 +37,7 @@ from heddle_operator.kube.paths import joined
 from heddle_operator.kube.plan_reference import PlanReference
 from heddle_operator.kube.pod_events import PodEvents, waits_silently
 from heddle_operator.ports.cluster import ClusterAction
+from heddle_operator.ports.refused_pods import RefusedPods
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.epoch_config_map import (
     check_size,
@@ -57,7 +58,7 @@ from heddle_operator.state.actions import (
 )
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.epoch_records import adopted, check_prunable, closed, sealed
-from heddle_operator.state.snapshot import Observed, ObservedPod, RefusedPod
+from heddle_operator.state.snapshot import Observed, ObservedPod
 
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
@@ -105,7 +106,7 @@ class KubeCluster:
         # The server's clock less the loop's; fixed, so that records read twice are equal.
         self._offset_s = api.clock.offset_s
         mine = job.metadata.namespace, job.metadata.uid
-        self._refusals: dict[str, RefusedPod] = {}
+        self._refused = RefusedPods()
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
         self._pod_events = PodEvents(api, job.metadata.namespace)
         self._malformed = MalformedObjects()
@@ -126,16 +127,15 @@ class KubeCluster:
         required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
         seen = self._nodes.look(required, self._jobs(), now)
         pods = await self._with_words(self._pods(seen.held))
-        names = {pod.name for pod in pods}
+        epochs = tuple(record for record, _ in self._epochs())
         self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
-        self._refusals = {n: r for n, r in self._refusals.items() if n not in names}
         return Observed(
             nodes=seen.nodes,
             pods=pods,
-            epochs=tuple(record for record, _ in self._epochs()),
+            epochs=epochs,
             unusable=seen.unusable,
             divided=seen.divided,
-            refusals=tuple(self._refusals[name] for name in sorted(self._refusals)),
+            refusals=self._refused.wanted(pods, epochs),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
             template_problem=await self._rules.template_problem(self._trial, now),
@@ -262,20 +262,22 @@ class KubeCluster:
                 if error.status == 0:
                     raise
             LOG.warning("pod %s is refused: %s", action.name, error)
-            refused = RefusedPod(action.name, action.node, str(error), time.monotonic())
-            self._refusals[action.name] = refused
-            await self._rules.learn(str(error), time.monotonic())
+            now, passes = time.monotonic(), isinstance(error, ApiRefused) and error.passes
+            self._refused.note(action, str(error), now, passes)
+            await self._rules.learn(str(error), now)
             self._trigger.set()
         else:
-            self._refusals.pop(action.name, None)
+            self._refused.made(action.name)
             self._cache.put("Pod", made)
 
     async def _is_ours(self, name: str) -> bool:
         """Whether the pod of that name is this job's, and not that of one that was deleted."""
         try:
             body = await self._api.get(self._path("pods", name))
-        except ApiRefused:
-            return False
+        except ApiRefused as error:
+            if error.status == 404:
+                return False
+            raise
         self._cache.put("Pod", body)
         return owner_uid(body["metadata"]) == self.job.metadata.uid
 

@@ -87,7 +87,7 @@ class NamespaceRules:
             )
             self.priority = int((made.get("spec") or {}).get("priority") or 0)
         except ApiRefused as error:
-            if error.status == 0 or error.status >= 500 or error.status == 429:
+            if error.passes:
                 self._try_again_s = now + TRY_AGAIN_S[0]
                 return self._problem
             if is_quota_refusal(str(error)):

@@ -10,9 +10,10 @@ import time
 from dataclasses import replace
 
 from heddle_operator.ports.cluster import Cluster, ClusterAction
+from heddle_operator.ports.refused_pods import RefusedPods
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import CreatePod
-from heddle_operator.state.snapshot import Observed, RefusedPod
+from heddle_operator.state.snapshot import Observed
 
 
 class HeldPods:
@@ -28,14 +29,12 @@ class HeldPods:
         self._cluster = cluster
         self._why = why
         self._trigger = trigger
-        self._refused: dict[str, RefusedPod] = {}
+        self._refused = RefusedPods()
 
     async def observe(self) -> Observed:
         """See `Cluster`; every pod that was asked for is refused."""
         seen = await self._cluster.observe()
-        there = {pod.name for pod in seen.pods}
-        self._refused = {name: row for name, row in self._refused.items() if name not in there}
-        refused = tuple(self._refused[name] for name in sorted(self._refused))
+        refused = self._refused.wanted(seen.pods, seen.epochs)
         return replace(seen, template_problem=self._why, refusals=(*seen.refusals, *refused))
 
     async def apply(self, action: ClusterAction) -> None:
@@ -48,6 +47,5 @@ class HeldPods:
         if not isinstance(action, CreatePod):
             await self._cluster.apply(action)
             return
-        now = time.monotonic()
-        self._refused[action.name] = RefusedPod(action.name, action.node, self._why, now)
+        self._refused.note(action, self._why, time.monotonic())
         self._trigger.set()

@@ -75,6 +75,10 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
     data |= {key: word for key, word in words.items() if word}
     if record.is_emergency:
         data["inHaste"] = "true"
+    if record.by_suspension:
+        data["bySuspension"] = "true"
+    if record.suspended_s is not None:
+        data["suspendedSeconds"] = repr(record.suspended_s)
     if record.start_failures:
         data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
@@ -156,6 +160,8 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         is_emergency=data.get("inHaste") == "true",
         max_gpus=int(data["maxGPUs"]) if "maxGPUs" in data else None,
         step=int(data["step"]) if "step" in data else None,
+        by_suspension=data.get("bySuspension") == "true",
+        suspended_s=float(data["suspendedSeconds"]) if "suspendedSeconds" in data else None,
         # A newer operator may know more words.
         moved_by=next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
         failed=next((word for word in get_args(FailedReason) if word == data.get("failed")), None),

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.rules.candidates import eligible_nodes, leaving_nodes
+from heddle_operator.rules.limits import past_deadline
 from heddle_operator.rules.moves.surplus import replaced_gpus
 from heddle_operator.state.epoch_record import EpochRecord, newest_live
 from heddle_operator.state.situation import Situation, View
@@ -27,6 +28,8 @@ def demand_of(view: View) -> Demand | None:
     """GPUs that the job holds and wants; None once it has ended, or is suspended."""
     job, observed, situation = view.job, view.observed, view.situation
     if any(record.outcome in ("complete", "failed") for record in observed.epochs):
+        return None
+    if not observed.epochs and past_deadline(view):  # such an end is on no record
         return None
     if job.spec.suspend and situation.live is None and not observed.pods:
         return None

@@ -12,29 +12,21 @@ from itertools import takewhile
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.rules.gain import failed_in_a_row, failed_records
-from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord, suspended_s
 from heddle_operator.state.situation import View
 from planner.wording import counted
 
 
 def deadline_left_s(view: View) -> float | None:
-    """Seconds until the job's deadline, counted from its creation; None if it has none."""
+    """Seconds until the job's deadline, counted from its creation.
+
+    None if it has none, or while the job is suspended: no time brings it nearer.
+    """
     created, limit = view.job.metadata.creation_timestamp, view.job.spec.deadline_seconds
-    if limit is None or not created:
+    if limit is None or not created or (view.job.spec.suspend and view.situation.live is None):
         return None
     created_s = datetime.fromisoformat(created).timestamp() - view.observed.clock_offset_s
-    return created_s + limit + _suspended_s(view) - view.now
-
-
-def _suspended_s(view: View) -> float:
-    """Seconds in which the job was suspended, as far as records tell."""
-    epochs = view.observed.epochs
-    ends = [*(record.adopted_s for record in epochs[1:]), view.now]
-    return sum(
-        end - (record.closed_s or end)
-        for record, end in zip(epochs, ends, strict=False)
-        if record.outcome == "suspended"
-    )
+    return created_s + limit + suspended_s(view.observed.epochs, view.now) - view.now
 
 
 def past_deadline(view: View) -> str:

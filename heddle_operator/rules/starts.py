@@ -27,7 +27,7 @@ class Trouble:
     """Reason why pods of a node do not start.
 
     Attributes:
-        since_s: since when the pod exists, or was adopted.
+        since_s: since when the pod exists, was adopted, or is refused; see `RefusedPod`.
         gpus: see `StartFailure`.
     """
 
@@ -74,11 +74,13 @@ def troubles(record: EpochRecord, observed: Observed) -> tuple[Trouble, ...]:
             found.setdefault(pod.node, Trouble(pod.node, cause, sentence, since_s, gpus))
     names = {pod.name for pod in observed.pods}
     for refused in observed.refusals:
-        if refused.name not in names and refused.node in nodes:
+        is_of_it = refused.node in nodes and refused.at_s >= record.adopted_s
+        if is_of_it and refused.name not in names:
             sentence = f"pod {refused.name} is refused: {refused.message}"
             reached = record.plan.gpus_reached[refused.node]
             gpus = reached if _is_too_large(refused.message) else 0
-            trouble = Trouble(refused.node, "refused", sentence, record.adopted_s, gpus)
+            since_s = max(record.adopted_s, refused.since_s)
+            trouble = Trouble(refused.node, "refused", sentence, since_s, gpus)
             found.setdefault(refused.node, trouble)
     return tuple(found[node] for node in sorted(found))
 
@@ -115,14 +117,20 @@ def _is_too_large(sentence: str) -> bool:
 
 
 def _ended(view: View, record: EpochRecord) -> list[tuple[str, StartCause, str]]:
-    """Pods that ended by themselves, or were not ready in time."""
+    """Pods that ended by themselves, or were not ready in time, or not gone in time."""
     observed, settings = view.observed, view.settings
     found: list[tuple[str, StartCause, str]] = []
     for pod in _pods_of(observed, record.plan.nodes):
         is_new = pod.created_s >= record.adopted_s
-        if pod.deleting or is_ready(observed, pod):
-            continue
         words = f": {pod.problem}" if pod.problem else ""
+        if pod.deleting:  # its name and its GPUs are free once it is gone, which nobody can force
+            leaves_s = record.adopted_s if pod.leaving_at_s is None else pod.leaving_at_s
+            if view.now - leaves_s > settings.pod_timeout_s:
+                still = f"is still there after {settings.pod_timeout_s:g} s{words}"
+                found.append((pod.node, "slow", f"pod {pod.name} was told to end, and {still}"))
+            continue
+        if is_ready(observed, pod):
+            continue
         if is_new and is_pod_lost(observed, pod.name, view.now, settings):
             cause: StartCause = "rejected" if pod.cause == "rejected" else "crash"
             found.append((pod.node, cause, f"pod {pod.name} failed{words}"))

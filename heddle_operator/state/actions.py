@@ -95,6 +95,7 @@ class CloseEpoch:
         start_failures: nodes on which its pods did not start.
         failed: why the job failed; None where it did not.
         step: of an epoch that is left behind, the newest known step.
+        by_suspension: it is given up because the job is suspended.
     """
 
     epoch: int
@@ -104,6 +105,7 @@ class CloseEpoch:
     start_failures: tuple[StartFailure, ...] = ()
     failed: FailedReason | None = None
     step: int | None = None
+    by_suspension: bool = False
 
     def __str__(self) -> str:
         return f"epoch {self.epoch} is {self.outcome}" + (

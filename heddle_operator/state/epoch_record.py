@@ -127,6 +127,9 @@ class EpochRecord:
         message: why it was given up.
         failed: why the job failed with it; None where it did not.
         step: of one that is lost or suspended, the newest known step; None: nobody told it.
+        by_suspension: it was given up because the job was suspended.
+        suspended_s: how long the job had been suspended in all when it was adopted, so that older
+            records may go; None in records of earlier versions.
     """
 
     epoch: int
@@ -148,6 +151,8 @@ class EpochRecord:
     moved_by: MoveKind | None = None
     failed: FailedReason | None = None
     step: int | None = None
+    by_suspension: bool = False
+    suspended_s: float | None = None
 
     @property
     def is_left(self) -> bool:
@@ -173,6 +178,18 @@ class EpochRecord:
     def parts(self) -> tuple[Part, ...]:
         """Part of the model that each rank holds."""
         return tuple(seat.part for seat in self.seats)
+
+
+def suspended_s(epochs: Sequence[EpochRecord], now: float) -> float:
+    """Seconds in which the job was suspended until now, as far as records tell."""
+    found = 0.0
+    ends = [*(record.adopted_s for record in epochs[1:]), now]
+    for record, end in zip(epochs, ends, strict=False):
+        if record.suspended_s is not None:
+            found = record.suspended_s
+        if record.outcome == "suspended" or record.by_suspension:
+            found += end - (record.closed_s or end)
+    return found
 
 
 def newest_live(epochs: Sequence[EpochRecord]) -> EpochRecord | None:

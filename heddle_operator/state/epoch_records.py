@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
-from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.epoch_record import EpochRecord, suspended_s
 
 # What an outcome may become: ranks that hold an epoch count more than an abort that came too late.
 _NEXT = {
@@ -85,7 +85,8 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
     Raises:
         ClusterConflict: its number is not above all others.
     """
-    newest = max((record.epoch for record in records), default=0)
+    before = sorted(records, key=lambda record: record.epoch)
+    newest = before[-1].epoch if before else 0
     if action.epoch <= newest:
         raise ClusterConflict(f"epoch {action.epoch} was adopted already; the newest is {newest}")
     return EpochRecord(
@@ -100,6 +101,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         is_emergency=action.is_emergency,
         max_gpus=action.max_gpus,
         moved_by=action.moved_by,
+        suspended_s=suspended_s(before, now),
     )
 
 
@@ -145,4 +147,5 @@ def closed(record: EpochRecord, action: CloseEpoch, now: float) -> EpochRecord:
         start_failures=action.start_failures,
         failed=action.failed,
         step=action.step,
+        by_suspension=action.by_suspension,
     )

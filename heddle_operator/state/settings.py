@@ -66,7 +66,10 @@ class Settings(BaseModel):
     )
     pod_timeout_s: Seconds = Field(
         default=600.0,
-        description="Time from the creation of a pod until it must be ready (image pull, imports).",
+        description=(
+            "Time from the creation of a pod until it must be ready (image pull, imports). A "
+            "pod that was told to end has the same time to go."
+        ),
     )
     pod_problem_s: Seconds = Field(
         default=10.0,

@@ -157,12 +157,15 @@ class RefusedPod:
         node: where it should have run.
         message: its own words (a quota is exceeded).
         at_s: when it was last tried.
+        since_s: when it was first refused, in a row; infinite where the API server only could not
+            do it just then, which counts against no node.
     """
 
     name: str
     node: str
     message: str
     at_s: float
+    since_s: float
 
 
 @dataclass(frozen=True, slots=True)

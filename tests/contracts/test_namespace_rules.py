@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from heddle_operator.state.actions import CreatePod
+from heddle_operator.state.actions import AdoptPlan, CreatePod
 from heddle_operator.state.snapshot import Headroom
 from planner.cluster.composition import Composition, Node
 from tests.fakes.kubernetes import a_kubernetes
 from tests.fakes.operator import a_job
+from tests.fakes.planner import fake_plan
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,8 @@ def test_a_quota_limits_the_job_and_a_refused_pod_has_it_read_at_once(control_pl
         await cluster.api.create(path, QUOTA)
         while not (await cluster.api.get(f"{path}/team")).get("status", {}).get("used"):
             await wait(None)
+        plan = fake_plan(NODES, a_job().workload)
+        await cluster.apply(AdoptPlan(epoch=1, plan=plan, reason="start", composition=NODES))
         await cluster.apply(CreatePod("tiny-b-0", "b", 0, 4))
         seen = await cluster.observe()
         assert [(refused.name, refused.node) for refused in seen.refusals] == [("tiny-b-0", "b")]

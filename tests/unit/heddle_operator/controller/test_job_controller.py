@@ -10,6 +10,7 @@ import pytest
 
 from heddle_operator.controller import job_controller
 from heddle_operator.report.conditions import ConditionType
+from heddle_operator.rules.arbitration.demand import Demand
 from planner.model.catalogue import MODELS
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
 from worker.weights.hugging_face.config import config_of
@@ -300,10 +301,17 @@ def test_a_job_that_ended_stays_what_it_was_whatever_is_written_into_its_spec(ru
     async def test(stage, port):
         await stage.phase("Failed")
         await asyncio.wait_for(stage.task, 10)
-        before = stage.server.objects[JOB]["status"]
+        before, arbiter = stage.server.objects[JOB]["status"], stage.context.arbiter
+        assert not arbiter.jobs()
+        uid = stage.server.objects[JOB]["metadata"]["uid"]
+        nodes = (("a", 2),)  # asked for before this operator lost its Lease
+        arbiter.allow(
+            Demand(job=uid, priority=0, since="", least=1, most=2, weight=1.0, nodes=nodes)
+        )
         await stage.follow_anew({"steps": "many"}, is_restarted=True)
         await asyncio.wait_for(stage.task, 10)
         assert stage.server.objects[JOB]["status"] == before
+        assert not arbiter.jobs()
 
     run(test, limits={"deadlineSeconds": 1}, minGPUs=3)
 

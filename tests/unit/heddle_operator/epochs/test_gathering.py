@@ -55,7 +55,7 @@ def test_a_pod_that_cannot_start_goes_with_its_epoch():
 
 def test_a_pod_that_a_quota_forbids_is_tried_again_after_a_pause():
     operator = gathering("a")
-    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: gpus", operator.cluster.now)
+    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: gpus", *2 * (operator.cluster.now,))
     decision = look(operator, refusals=(refusal,))
     assert decision.message == "pod tiny-b-0 is refused: exceeded quota: gpus"
     assert not decision.actions
@@ -167,7 +167,7 @@ def test_an_epoch_beyond_a_quota_gives_way_at_once_to_one_within_it():
     cluster = operator.cluster
     cluster.add_node("b", gpus=4)
     operator.run(lambda _: bool(cluster.records.all))
-    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: team", cluster.now)
+    refusal = RefusedPod("tiny-b-0", "b", "exceeded quota: team", *2 * (cluster.now,))
     cluster.pods.pop("tiny-b-0", None)
     room = Headroom(gpus=1, why="quota team")
     decision = look(operator, pods=(), refusals=(refusal,), headroom=room)

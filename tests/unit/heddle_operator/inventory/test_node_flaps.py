@@ -74,6 +74,19 @@ def test_a_series_has_one_beginning(node):
     assert node.flaps.flap("a", 1401.0).began_s == 10.0
 
 
+def test_nodes_that_never_come_back_are_forgotten():
+    flaps = NodeFlaps()
+    for number in range(100):
+        now = 100.0 * number
+        for ready_since in ("first", None, "again"):
+            flaps.seen(f"steady-{number}", "first", now)
+            flaps.seen(f"spot-{number}", ready_since, now)
+        flaps.gone(f"steady-{number}")
+        flaps.gone(f"spot-{number}")
+    known = {name for row in vars(flaps).values() for name in row}
+    assert known <= {f"spot-{number}" for number in range(93, 100)}
+
+
 def test_a_node_that_was_made_anew_has_not_left(node):
     for at in (10.0, 20.0, 30.0):
         node.flaps.gone("a")

@@ -7,7 +7,9 @@ import asyncio
 from heddle_operator.ports.held_pods import HeldPods
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import CreatePod, DeletePod
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import Observed
+from tests.unit.heddle_operator.kube.around import NODES, PLAN
 
 
 class Calls:
@@ -17,7 +19,10 @@ class Calls:
         self.done = []
 
     async def observe(self):
-        return Observed()
+        record = EpochRecord(
+            epoch=1, plan=PLAN, reason="start", composition=NODES, adopted_s=0.0, outcome="open"
+        )
+        return Observed(epochs=(record,))
 
     async def apply(self, action):
         self.done.append(action)

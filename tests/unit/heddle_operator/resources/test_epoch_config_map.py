@@ -53,6 +53,7 @@ RECORDS = {
     "sealed": dataclasses.replace(OPEN, seal=SEAL),
     "restored": dataclasses.replace(OPEN, seal=RESTORED),
     "left": dataclasses.replace(OPEN, seal=SEAL, outcome="lost", closed_s=12.75, step=41),
+    "suspended": dataclasses.replace(OPEN, by_suspension=True, suspended_s=0.1 + 0.2),
     "emergency": dataclasses.replace(OPEN, steps=9, is_emergency=True),
     "closed": dataclasses.replace(
         OPEN, seal=SEAL, outcome="aborted", closed_s=12.75, message="because"

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.epochs.decide import decide
 from heddle_operator.rules.limits import beyond_backoff, deadline_left_s
 from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.snapshot import Observed
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.shared import SharedNodes
 
 CREATED = "2026-01-01T00:00:00Z"
 OFFSET_S = 1_767_225_600.0  # the clock of the loop is 0 at the creation
@@ -22,12 +24,21 @@ def limited(**spec):
     return job.model_copy(update={"metadata": metadata, "spec": job.spec.model_copy(update=spec)})
 
 
+def with_clock(cluster):
+    snapshot = cluster.snapshot
+    cluster.snapshot = lambda: replace(snapshot(), clock_offset_s=OFFSET_S)
+
+
 def on(job, *nodes):
     operator = FakeOperator(job, a_cluster(job, *nodes))
-    snapshot = operator.cluster.snapshot
-
-    operator.cluster.snapshot = lambda: replace(snapshot(), clock_offset_s=OFFSET_S)
+    with_clock(operator.cluster)
     return operator
+
+
+def younger(job):
+    values = {"name": "young", "uid": "young", "creation_timestamp": "2026-01-01T00:00:01Z"}
+    metadata = job.metadata.model_copy(update=values)
+    return job.model_copy(update={"metadata": metadata})
 
 
 def test_a_deadline_counts_from_the_creation():
@@ -56,6 +67,45 @@ def test_a_job_that_never_started_ends_at_its_deadline_too():
     operator.cluster.now = 60.0
     assert operator.reconcile().reason == "DeadlineExceeded"
     assert operator.cluster.records.all == ()
+
+
+def test_a_job_does_not_fail_at_its_deadline_while_it_is_suspended_without_an_epoch():
+    operator = on(limited(deadline_seconds=60, suspend=True), "a")
+    operator.cluster.now = 61.0
+    decision = operator.reconcile()
+    assert (decision.phase, decision.look_again_s) == ("Suspended", None)
+    operator.job = limited(deadline_seconds=600)
+    assert operator.settle().phase == "Running"
+
+
+def test_a_pause_while_the_job_is_about_to_start_does_not_count():
+    waits = limited(deadline_seconds=60)
+    operator = on(waits, "a")
+    operator.cluster.broken = {"a": ("scheduling", "no room")}
+    operator.run(lambda _: bool(operator.cluster.pods))
+    operator.job = limited(deadline_seconds=60, suspend=True)
+    operator.run(lambda found: found.phase == "Suspended")
+    operator.cluster.now += 500.0
+    operator.job = waits
+    operator.cluster.broken = {}
+    assert operator.settle().phase == "Running"
+
+
+def test_gpus_of_a_job_that_failed_before_its_first_epoch_are_free_for_others():
+    """It is the elder, and waits for a plan that nobody writes."""
+    waits = limited(deadline_seconds=60, plan_ref="none")
+    elastic = waits.spec.elastic.model_copy(update={"mode": "Manual"})
+    waits = waits.model_copy(update={"spec": waits.spec.model_copy(update={"elastic": elastic})})
+    around = SharedNodes([waits, younger(limited())], {"a": 1}, 0, arbiter=PriorityArbiter())
+    for cluster in around.clusters:
+        with_clock(cluster)
+    old, young = around.operators
+    while around.now < 58:
+        around.advance(2.0)
+    assert (old.decision.phase, young.decision.phase) == ("Pending", "Pending")
+    while around.now < 80:
+        around.advance(2.0)
+    assert (old.decision.reason, young.decision.phase) == ("DeadlineExceeded", "Running")
 
 
 def test_a_job_whose_ranks_are_all_done_is_complete_whatever_the_time():

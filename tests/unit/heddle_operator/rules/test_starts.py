@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 
+from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.failures import (
     NODE_PAUSE_LIMIT_S,
     NODE_PAUSE_S,
     is_remembered,
     nodes_left_out,
 )
-from heddle_operator.rules.starts import starting_nodes, troubles
+from heddle_operator.rules.starts import start_failures, starting_nodes, troubles
 from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
-from heddle_operator.state.snapshot import RefusedPod
+from heddle_operator.state.snapshot import ObservedPod, RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")
@@ -24,6 +26,13 @@ NO_CPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient 
 NO_NETWORK = ("sandbox", "FailedCreatePodSandBox: plugin type bridge failed")
 LIMITS = Settings()
 TICK_S = 0.5
+
+
+def refused_on_b(operator, message, since_s=0.0, tried_s=0.0):
+    """The cluster as observed without a pod; times are those after the adoption."""
+    adopted_s = operator.cluster.records.all[-1].adopted_s
+    row = RefusedPod("tiny-b-0", "b", message, adopted_s + tried_s, adopted_s + since_s)
+    return dataclasses.replace(operator.cluster.snapshot(), pods=(), refusals=(row,))
 
 
 def at(operator, seconds, tick_s=TICK_S):
@@ -99,6 +108,32 @@ def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
     assert (out.cause, out.until_s - cluster.now) == ("rejected", pytest.approx(5, abs=1))
     cluster.pulls_until_s = {}
     at(operator, 10)
+    assert trained_nodes(cluster) == ("a", "b")
+
+
+@pytest.mark.parametrize("leaving_at_s", [None, 0.0, 300.0])
+def test_a_pod_that_does_not_go_holds_up_nobody_and_its_node_joins_once_it_is_gone(leaving_at_s):
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    cluster = operator.cluster
+    cluster.pods["tiny-b-0"] = ObservedPod(
+        name="tiny-b-0", node="b", ordinal=0, gpus=1, phase="running",
+        deleting=True, leaving_at_s=leaving_at_s,
+    )  # fmt: skip
+    limit_s = (leaving_at_s or 0.0) + LIMITS.pod_timeout_s
+    at(operator, limit_s - 4, 4)
+    assert trained_nodes(cluster) == ()
+    at(operator, 20, 1)
+    assert trained_nodes(cluster) == ("a",)
+    out = left_out(operator)["b"]
+    assert (out.cause, out.times) == ("slow", 1)
+    assert out.sentence == "pod tiny-b-0 was told to end, and is still there after 600 s"
+    at(operator, NODE_PAUSE_S, 1)
+    assert trained_nodes(cluster) == ("a",)
+    if leaving_at_s is not None:  # it was to be gone long before: nobody waits for it once more
+        assert left_out(operator)["b"].times == 2
+    del cluster.pods["tiny-b-0"]
+    at(operator, 2 * NODE_PAUSE_S + 20, 1)
     assert trained_nodes(cluster) == ("a", "b")
 
 
@@ -246,11 +281,25 @@ def test_what_the_cluster_refuses_is_a_trouble_of_its_node():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
     operator.run(lambda _: bool(operator.cluster.records.all))
-    refusal = RefusedPod("tiny-b-0", "b", "pods is forbidden: no", 0.0)
-    observed = dataclasses.replace(operator.cluster.snapshot(), pods=(), refusals=(refusal,))
+    observed = refused_on_b(operator, "pods is forbidden: no")
     (trouble,) = troubles(operator.cluster.records.all[-1], observed)
     assert (trouble.node, trouble.cause) == ("b", "refused")
     assert trouble.sentence == "pod tiny-b-0 is refused: pods is forbidden: no"
+    before = refused_on_b(operator, "pods is forbidden: no", tried_s=-1.0)
+    assert troubles(operator.cluster.records.all[-1], before) == ()
+
+
+@pytest.mark.parametrize(("since_s", "failures"), [(20.0, 0), (15.0, 1), (math.inf, 0)])
+def test_a_refusal_counts_from_the_first_one_and_never_if_it_only_passes(since_s, failures):
+    """The adoption may be long ago when the first pod is refused."""
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.run(lambda _: bool(operator.cluster.records.all))
+    record = operator.cluster.records.all[-1]
+    observed = refused_on_b(operator, "failed calling webhook", since_s, tried_s=25.0)
+    view = view_of(job, observed, record.adopted_s + 27.0)
+    assert start_trouble(record, observed) == "pod tiny-b-0 is refused: failed calling webhook"
+    assert len(start_failures(view, record)) == failures
 
 
 def test_a_failure_is_written_with_the_words_of_the_cluster_and_the_generation_of_the_job():
@@ -332,8 +381,7 @@ def test_what_a_pod_asks_for_with_its_gpus_is_less_for_fewer(words, gpus):
 def test_a_pod_that_is_refused_for_its_size_may_have_fewer_gpus(message, gpus):
     operator = lacking(4)
     operator.run(lambda _: bool(operator.cluster.records.all))
-    refusal = RefusedPod("tiny-b-0", "b", f'pods "tiny-b-0" is forbidden: {message}', 0.0)
-    observed = dataclasses.replace(operator.cluster.snapshot(), pods=(), refusals=(refusal,))
+    observed = refused_on_b(operator, f'pods "tiny-b-0" is forbidden: {message}')
     (trouble,) = troubles(operator.cluster.records.all[-1], observed)
     assert (trouble.cause, trouble.gpus) == ("refused", gpus)
 

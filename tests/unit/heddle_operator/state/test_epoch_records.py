@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch, SealEpoch
-from heddle_operator.state.epoch_record import Seal
+from heddle_operator.state.epoch_record import Seal, suspended_s
 from heddle_operator.state.epoch_records import EpochRecords
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
@@ -46,6 +46,31 @@ def test_a_write_that_contradicts_the_record_is_a_conflict(before, action):
     with pytest.raises(ClusterConflict):
         found.write(action, 2.0)
     assert found.all == kept
+
+
+def test_what_a_job_was_suspended_is_known_though_older_records_are_gone():
+    """Twice by a checkpoint, and once while it was about to start again."""
+    found = records(ADOPT)
+    suspended = CloseEpoch(epoch=1, outcome="suspended")
+    while_it_starts = CloseEpoch(epoch=2, outcome="aborted", by_suspension=True)
+    for action, now in (
+        (suspended, 10.0), (dataclasses.replace(ADOPT, epoch=2), 15.0),
+        (while_it_starts, 20.0), (dataclasses.replace(ADOPT, epoch=3), 22.0),
+        (dataclasses.replace(suspended, epoch=3), 30.0),
+    ):  # fmt: skip
+        found.write(action, now)
+    assert suspended_s(found.all, 33.0) == 5.0 + 2.0 + 3.0
+    found.prune(PruneEpoch(2))
+    assert suspended_s(found.all, 33.0) == 10.0
+    found.prune(PruneEpoch(1))
+    assert suspended_s(found.all, 33.0) == 10.0
+
+
+def test_of_records_of_an_earlier_version_each_pause_counts():
+    record = dataclasses.replace(records(ADOPT).all[0], suspended_s=None)
+    old = dataclasses.replace(record, outcome="suspended", closed_s=10.0)
+    new = dataclasses.replace(record, epoch=2, adopted_s=17.0)
+    assert suspended_s((old, new), 100.0) == 7.0
 
 
 def test_an_epoch_number_is_never_used_again():
