@@ -221,7 +221,7 @@ class JobController:
         return self._context.cache.own(kind, job.namespace, job.uid)
 
     async def _token(self, objects: JobObjects) -> str:
-        """The job's token, once nobody else's Secret has its name; until then the job says so."""
+        """The job's token, once its Secret can be had; until then the job says why not."""
         said = ""
         while True:
             try:
@@ -231,7 +231,12 @@ class JobController:
                     said = str(error)
                     await self._refuse(said, "NameTaken")
             except ApiRefused as error:
-                LOG.warning("%s", error)
+                sentence = f"the cluster refuses the job's Secret: {error}"
+                if not error.is_final:
+                    LOG.warning("%s", error)
+                elif sentence != said:
+                    said = sentence
+                    await self._refuse(said, "ObjectRefused")
             await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, work: JobWork) -> None:
@@ -249,17 +254,13 @@ class JobController:
             decision = await reconciler.reconcile()
             view = reconciler.view
             assert view is not None, "a pass leaves its view"
-            if objects.taken:
-                taken = (*view.observed.taken, objects.taken)
-                view = replace(view, observed=replace(view.observed, taken=taken))
+            view = _with_words_of(objects, view)
             drain = drain_of(view)
             for event in events_of(view, decision, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
-            again = decision.look_again_s
+            again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:
-                pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
-                await objects.write_budgets(pods, drain)
                 wait_s = await self._write(effective, objects, decision, view, drain)
                 again = sooner(again, wait_s)
                 if nothing_is_left(decision, view.observed):
@@ -272,6 +273,18 @@ class JobController:
             await self.trigger.wait(again)
         await asyncio.gather(*self._emitting, return_exceptions=True)
         await self._expire(objects, view.observed)
+
+    async def _protect(self, objects: JobObjects, drain: Drain) -> float | None:
+        """Let evictions do what they may do now; seconds until that is tried again, if it failed.
+
+        A failure keeps nothing else from the job: its status is what says it.
+        """
+        try:
+            await objects.write_budgets(self._own("Pod"), drain)
+        except ApiRefused as error:
+            LOG.warning("%s", error)
+            return RETRY_S
+        return None
 
     async def _expire(self, objects: JobObjects, observed: Observed) -> None:
         """Delete the job once `ttlSecondsAfterFinished` have passed since its end.
@@ -374,3 +387,12 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("%s", error)
                 await asyncio.sleep(RETRY_S)
+
+
+def _with_words_of(objects: JobObjects, view: View) -> View:
+    """The look, with what keeps the job's own objects from being written."""
+    if not objects.taken and not objects.refused:
+        return view
+    taken = (*view.observed.taken, *filter(None, (objects.taken,)))
+    seen = replace(view.observed, taken=taken, unprotected=objects.refused)
+    return replace(view, observed=seen)

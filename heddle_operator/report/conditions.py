@@ -56,6 +56,7 @@ ConditionReason = (
         "GPUsDivided",
         "NameTaken",
         "NewerRecord",
+        "ObjectRefused",
         "RecordRefused",
         "AgentNotUnderstood",
         "AgentUnreachable",
@@ -322,6 +323,8 @@ def _hindered(observed: Observed, trouble: str) -> Condition | None:
         return Condition("Degraded", True, "NameTaken", joined(observed.taken))
     if observed.unrecorded:
         return Condition("Degraded", True, "RecordRefused", observed.unrecorded)
+    if observed.unprotected:
+        return Condition("Degraded", True, "ObjectRefused", observed.unprotected)
     return None
 
 

@@ -51,6 +51,9 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     if observed.unrecorded:
         key = f"unrecorded-{observed.unrecorded}"
         found.append(RecordEvent(key, "RecordRefused", observed.unrecorded))
+    if observed.unprotected:
+        key = f"unprotected-{observed.unprotected}"
+        found.append(RecordEvent(key, "ObjectRefused", observed.unprotected))
     odd = [record for agent in observed.agents.values() for record in agent.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)

@@ -43,7 +43,8 @@ LOSS_DIGITS = 6  # after the point
 NAME_BYTES = 2048  # that names of nodes take of them
 SENTENCE_BYTES = (1024, 512, 256)  # of each sentence: the first with which the status fits
 Status = dict[str, Any]
-Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord"]  # why a job is not followed
+# Why a job is not followed.
+Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord", "ObjectRefused"]
 
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:

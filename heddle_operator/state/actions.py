@@ -229,6 +229,7 @@ EventReason = Literal[
     "NodeLeaving",
     "NodeLeftOut",
     "NodeSlow",
+    "ObjectRefused",
     "OutputFailed",
     "PlanKept",
     "PlanRecommended",

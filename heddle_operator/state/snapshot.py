@@ -202,6 +202,7 @@ class Observed:
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
         unrecorded: why the cluster takes no record of an epoch, in words; "" if it does.
+        unprotected: why the cluster takes no disruption budget, in words; "" if it does.
         flaps: nodes that are waited for longer, as they are not ready again and again.
         worths: what GPUs of each type are worth, by the nodes asked about; the newest last.
         is_weighing: the planner is asked that now, and never said it before.
@@ -229,6 +230,7 @@ class Observed:
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
     unrecorded: str = ""
+    unprotected: str = ""
     flaps: tuple[NodeFlap, ...] = ()
     worths: Mapping[NodeSizes, Worth] = field(default_factory=dict)
     is_weighing: bool = False

@@ -159,6 +159,46 @@ def test_a_budget_of_somebody_else_is_said_while_the_job_trains(run):
     run(test, before={BUDGET: {"spec": {"minAvailable": 7}}})
 
 
+def condition(server, kind):
+    rows = server.objects[JOB].get("status", {}).get("conditions", ())
+    return next((row for row in rows if row["type"] == kind), {})
+
+
+def test_a_secret_that_the_cluster_refuses_is_said_until_it_is_taken(run, monkeypatch):
+    monkeypatch.setattr(job_controller, "RETRY_S", 0.01)
+    path = f"{NS}/secrets/tiny-token"
+
+    async def test(stage, port):
+        stage.server.refuses["POST secrets"] = (403, "exceeded quota: few")
+        await stage.server.remove(path)
+        await stage.phase("Invalid")
+        await stage.server.until(lambda s: condition(s, "Accepted")["reason"] == "ObjectRefused")
+        words = "the cluster refuses the job's Secret: exceeded quota: few"
+        assert stage.server.objects[JOB]["status"]["message"] == words
+        await stage.server.until(lambda s: "ObjectRefused" in stage.reasons())
+        stage.server.refuses.clear()
+        await stage.phase("Pending")
+
+    run(test, minGPUs=3, before={path: {"data": {"token": "b2xk"}}})
+
+
+def test_a_budget_that_the_cluster_refuses_keeps_no_status_from_the_job(run, monkeypatch):
+    monkeypatch.setattr(job_controller, "RETRY_S", 0.01)
+
+    async def test(stage, port):
+        stage.server.refuses["POST poddisruptionbudgets"] = (422, "the policy says no")
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        await stage.server.until(lambda s: condition(s, "Degraded")["reason"] == "ObjectRefused")
+        assert "the policy says no" in condition(stage.server, "Degraded")["message"]
+        await stage.server.until(lambda s: "ObjectRefused" in stage.reasons())
+        stage.server.refuses.clear()
+        await stage.server.until(lambda s: condition(s, "Degraded")["status"] == "False")
+        assert BUDGET in stage.server.objects
+
+    run(test)
+
+
 def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
     volume = {"name": "host", "hostPath": {"path": "/"}}
 
