@@ -256,12 +256,13 @@ class JobController:
             assert view is not None, "a pass leaves its view"
             view = _with_words_of(objects, view)
             drain = drain_of(view)
-            for event in events_of(view, decision, drain):
+            done = replace(decision, actions=reconciler.done)
+            for event in events_of(view, done, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
             again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:
-                wait_s = await self._write(effective, objects, decision, view, drain)
+                wait_s = await self._write(work, decision, view, drain)
                 again = sooner(again, wait_s)
                 if nothing_is_left(decision, view.observed):
                     await objects.delete_budgets()
@@ -304,19 +305,16 @@ class JobController:
         await self._until_done(objects.delete_job)
 
     async def _write(
-        self,
-        effective: EffectiveSpec,
-        objects: JobObjects,
-        decision: Decision,
-        view: View,
-        drain: Drain,
+        self, work: JobWork, decision: Decision, view: View, drain: Drain
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
+        effective, objects = work.effective, work.objects
         job, ended = effective.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, view.observed)
         refusal = effective.refusal
         status = status_of(view, decision, holders, drain, self._status, now_text(), refusal)
-        self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
+        done = replace(decision, actions=work.reconciler.done)
+        self._context.metrics.take(job.metadata.namespace, job.name, status, done)
         wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:
             return min(wait_s, PROGRESS_S)

@@ -33,7 +33,13 @@ UNSEEN = (
 
 
 def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
-    """Events that follow from a decision, beside those that it holds itself."""
+    """Events that follow from a decision, beside those that it holds itself.
+
+    Args:
+        view: the look that was decided on.
+        decision: with the actions that were done.
+        drain: what a drain of the job's nodes may do now.
+    """
     job, observed = view.job, view.observed
     live = newest_live(observed.epochs)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]

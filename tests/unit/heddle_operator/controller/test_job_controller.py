@@ -199,6 +199,39 @@ def test_a_budget_that_the_cluster_refuses_keeps_no_status_from_the_job(run, mon
     run(test)
 
 
+def test_neither_an_event_nor_a_metric_tells_of_a_record_that_is_not_written(run):
+    record = "configmaps/tiny-epoch-1"
+    adopted = {"namespace": "ns", "job": "tiny", "reason": "start"}
+
+    async def test(stage, port):
+        def refuses(request, times):
+            return lambda server: server.requests.count(request) >= times
+
+        def counted():
+            name = "heddle_decisions_total"
+            return stage.metrics.registry.get_sample_value(name, adopted)
+
+        change = stage.pod.change
+
+        async def changed(**rank):
+            if rank["phase"] == "training":  # the record is sealed, and is to be closed as live
+                stage.server.refuses[f"PUT {record}"] = (500, "etcd is gone")
+            await change(**rank)
+
+        stage.pod.change = changed
+        stage.server.refuses["POST configmaps"] = (500, "etcd is gone")
+        await stage.server.until(refuses(("POST", f"{NS}/configmaps"), 2))
+        assert ("PlanSelected" in stage.reasons(), counted()) == (False, None)
+        stage.server.refuses.clear()
+        await stage.start_pod(port)
+        await stage.server.until(refuses(("PUT", f"{NS}/{record}"), 3))
+        assert (stage.reasons(), counted()) == ({"PlanSelected"}, 1)
+        stage.server.refuses.clear()
+        await stage.server.until(lambda _: "ReconfigurationSucceeded" in stage.reasons())
+
+    run(test)
+
+
 def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
     volume = {"name": "host", "hostPath": {"path": "/"}}
 
