@@ -104,6 +104,9 @@ class JobController:
         try:
             if self._work is None:
                 self._work = await self._begin()
+            else:
+                await self._wait_for_known_records()
+                self._throttle = StatusThrottle()  # others have written the status meanwhile
             if self._work is not None:
                 await self._reconcile(self._work)
         finally:

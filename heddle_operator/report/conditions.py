@@ -339,6 +339,8 @@ def _degraded(
     hindered = _hindered(observed, trouble)
     if hindered is not None:
         return hindered
+    if decision.reason == "RecordUnread":
+        return Condition("Degraded", True, "RecordUnread", decision.message)
     unwritten = output_failure(observed)
     if unwritten:
         return Condition("Degraded", True, "OutputFailed", unwritten)

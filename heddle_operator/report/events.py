@@ -60,6 +60,8 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     if observed.unprotected:
         key = f"unprotected-{observed.unprotected}"
         found.append(RecordEvent(key, "ObjectRefused", observed.unprotected))
+    if decision.reason == "RecordUnread":
+        found.append(RecordEvent(f"unread-{decision.message}", "RecordUnread", decision.message))
     odd = [record for agent in observed.agents.values() for record in agent.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)

@@ -239,6 +239,7 @@ EventReason = Literal[
     "ProgressDeadlineExceeded",
     "RankStuck",
     "RecordRefused",
+    "RecordUnread",
     "ReconfigurationAborted",
     "ReconfigurationSucceeded",
     "Restored",

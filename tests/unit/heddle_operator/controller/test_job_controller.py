@@ -437,6 +437,31 @@ def test_what_was_heard_outlives_a_lease_that_was_lost(run):
     run(test)
 
 
+@pytest.mark.slow
+def test_a_run_that_goes_on_waits_for_the_operator_that_reads_its_records(run, monkeypatch):
+    monkeypatch.setattr(job_controller, "RETRY_S", 0.01)
+    path = f"{NS}/configmaps/tiny-epoch-9"
+    labels = {"heddle.dev/job": "tiny", "heddle.dev/epoch": "9"}
+
+    async def test(stage, port):
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        stage.run.rest()
+        stage.task.cancel()
+        await asyncio.gather(stage.task, return_exceptions=True)
+        owner = {"uid": stage.server.objects[JOB]["metadata"]["uid"], "controller": True}
+        newer = {"labels": labels, "ownerReferences": [owner]}
+        await stage.server.put(path, {"metadata": newer, "data": {"format": "99"}})
+        await stage.sync()
+        stage.task = asyncio.create_task(stage.run.run())
+        await stage.server.until(lambda s: condition(s, "Accepted")["reason"] == "NewerRecord")
+        await stage.server.remove(path)
+        await stage.sync()
+        await stage.server.until(lambda s: condition(s, "Accepted")["reason"] == "Valid")
+
+    run(test)
+
+
 def test_a_job_waits_for_the_operator_that_reads_its_records(run, monkeypatch):
     monkeypatch.setattr(job_controller, "RETRY_S", 0.01)
     path = f"{NS}/configmaps/tiny-epoch-9"
