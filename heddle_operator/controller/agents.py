@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
-from heddle_operator.state.progress import not_finite_steps, progress_times
+from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
 from worker.columns import compressed_directive
 from worker.contract import (
@@ -258,6 +258,7 @@ class Agents:
             unreachable_since_s=None,
             heard_s=now,
             progressed_s=progress_times(view, report, now),
+            saves_heard=save_times(view, report, now),
             not_finite=not_finite_steps(view, report),
             refusal=view.refusal if view else "",
         )

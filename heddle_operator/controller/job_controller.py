@@ -104,6 +104,9 @@ class JobController:
         try:
             if self._work is None:
                 self._work = await self._begin()
+            else:
+                await self._wait_for_known_records()
+                self._throttle = StatusThrottle()  # others have written the status meanwhile
             if self._work is not None:
                 await self._reconcile(self._work)
         finally:
@@ -222,7 +225,7 @@ class JobController:
         return self._context.cache.own(kind, job.namespace, job.uid)
 
     async def _token(self, objects: JobObjects) -> str:
-        """The job's token, once nobody else's Secret has its name; until then the job says so."""
+        """The job's token, once its Secret can be had; until then the job says why not."""
         said = ""
         while True:
             try:
@@ -232,7 +235,12 @@ class JobController:
                     said = str(error)
                     await self._refuse(said, "NameTaken")
             except ApiRefused as error:
-                LOG.warning("%s", error)
+                sentence = f"the cluster refuses the job's Secret: {error}"
+                if not error.is_final:
+                    LOG.warning("%s", error)
+                elif sentence != said:
+                    said = sentence
+                    await self._refuse(said, "ObjectRefused")
             await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, work: JobWork) -> None:
@@ -250,18 +258,15 @@ class JobController:
             decision = await reconciler.reconcile()
             view = reconciler.view
             assert view is not None, "a pass leaves its view"
-            if objects.taken:
-                taken = (*view.observed.taken, objects.taken)
-                view = replace(view, observed=replace(view.observed, taken=taken))
+            view = _with_words_of(objects, view)
             drain = drain_of(view)
-            for event in events_of(view, decision, drain):
+            done = replace(decision, actions=reconciler.done)
+            for event in events_of(view, done, drain):
                 if emitted.add(event.key):
                     self._emit(objects, event)
-            again = decision.look_again_s
+            again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:
-                pods = self._context.cache.own("Pod", job.metadata.namespace, job.metadata.uid)
-                await objects.write_budgets(pods, drain)
-                wait_s = await self._write(effective, objects, decision, view, drain)
+                wait_s = await self._write(work, decision, view, drain)
                 again = sooner(again, wait_s)
                 if nothing_is_left(decision, view.observed):
                     await objects.delete_budgets()
@@ -273,6 +278,18 @@ class JobController:
             await self.trigger.wait(again)
         await asyncio.gather(*self._emitting, return_exceptions=True)
         await self._expire(objects, view.observed)
+
+    async def _protect(self, objects: JobObjects, drain: Drain) -> float | None:
+        """Let evictions do what they may do now; seconds until that is tried again, if it failed.
+
+        A failure keeps nothing else from the job: its status is what says it.
+        """
+        try:
+            await objects.write_budgets(self._own("Pod"), drain)
+        except ApiRefused as error:
+            LOG.warning("%s", error)
+            return RETRY_S
+        return None
 
     async def _expire(self, objects: JobObjects, observed: Observed) -> None:
         """Delete the job once `ttlSecondsAfterFinished` have passed since its end.
@@ -292,19 +309,16 @@ class JobController:
         await self._until_done(objects.delete_job)
 
     async def _write(
-        self,
-        effective: EffectiveSpec,
-        objects: JobObjects,
-        decision: Decision,
-        view: View,
-        drain: Drain,
+        self, work: JobWork, decision: Decision, view: View, drain: Drain
     ) -> float | None:
         """Write the status if it is due; seconds until it may be written next."""
+        effective, objects = work.effective, work.objects
         job, ended = effective.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, view.observed)
         refusal = effective.refusal
         status = status_of(view, decision, holders, drain, self._status, now_text(), refusal)
-        self._context.metrics.take(job.metadata.namespace, job.name, status, decision)
+        done = replace(decision, actions=work.reconciler.done)
+        self._context.metrics.take(job.metadata.namespace, job.name, status, done)
         wait_s = self._throttle.wait_s(status, time.monotonic())
         if wait_s > 0 and not ended:
             return min(wait_s, PROGRESS_S)
@@ -375,3 +389,12 @@ class JobController:
             except ApiRefused as error:
                 LOG.warning("%s", error)
                 await asyncio.sleep(RETRY_S)
+
+
+def _with_words_of(objects: JobObjects, view: View) -> View:
+    """The look, with what keeps the job's own objects from being written."""
+    if not objects.taken and not objects.refused:
+        return view
+    taken = (*view.observed.taken, *filter(None, (objects.taken,)))
+    seen = replace(view.observed, taken=taken, unprotected=objects.refused)
+    return replace(view, observed=seen)

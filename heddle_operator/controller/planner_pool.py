@@ -188,10 +188,24 @@ class _Process:
         """Start it, unless it runs, and wait until it takes questions.
 
         Raises:
-            SearchFailed: it ends before.
+            SearchFailed: the machine starts none, it ends before, or it takes longer than START_S.
         """
         if self.is_alive:
             return
+        try:
+            await self._launch(environment, nicer)
+            async with asyncio.timeout(START_S):
+                ready = await self._line()
+        except TimeoutError:
+            raise SearchFailed(
+                f"a planner process was not ready within {START_S:g} s and was killed"
+            ) from None
+        except OSError as error:
+            raise SearchFailed(f"a planner process cannot be started: {error}") from None
+        if ready.strip() != READY.encode():
+            raise SearchFailed("a planner process did not start; the log has its words")
+
+    async def _launch(self, environment: Mapping[str, str], nicer: int) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -203,9 +217,6 @@ class _Process:
             start_new_session=True,
         )
         _lower_priority(self._process.pid, nicer)
-        async with asyncio.timeout(START_S):
-            if (await self._line()).strip() != READY.encode():
-                raise SearchFailed("a planner process did not start; the log has its words")
 
     @property
     def is_alive(self) -> bool:

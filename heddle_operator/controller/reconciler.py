@@ -26,12 +26,15 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.rules.demand import demand_of
 from heddle_operator.state.actions import (
     Action,
+    AdoptPlan,
+    CloseEpoch,
     CreatePod,
     DeletePod,
     EndPod,
     PruneEpoch,
     RecordEvent,
     RequestPlan,
+    SealEpoch,
     SendDirective,
     SendHalt,
     SendLook,
@@ -50,6 +53,7 @@ from worker.log_lines import about
 LOG = logging.getLogger(__name__)
 RETRY_S = 1.0  # what could not be done is tried again after so long
 _INDEPENDENT = (CreatePod, DeletePod, PruneEpoch)
+_RECORDED = (AdoptPlan, SealEpoch, CloseEpoch)  # what Events tell of
 
 
 class Reconciler:
@@ -58,6 +62,10 @@ class Reconciler:
     Args:
         speeds: tells which nodes are slow; None: all are as fast as is said of them, as on one
             machine, where nodes share the cores.
+
+    Attributes:
+        view: the look of the newest pass.
+        done: the actions of its decision that were done.
     """
 
     def __init__(
@@ -89,7 +97,8 @@ class Reconciler:
         self._last = ("", "")
         self._recovering_since_s: float | None = None
         self._reached_step: int | None = None
-        self.view: View | None = None  # of the newest pass
+        self.view: View | None = None
+        self.done: tuple[Action, ...] = ()
 
     def annotate(self, annotations: Mapping[str, str] | None) -> None:
         """Read other annotations of the job from now on."""
@@ -141,12 +150,27 @@ class Reconciler:
         if said != self._last:
             LOG.info("%s", decision.message)
             self._last = said
-        done: list[bool] = []
-        for batch in batches(decision.actions):
-            done += await asyncio.gather(*map(self._apply, batch))
-        if not all(done):
+        self.done = await self._apply_all(decision.actions)
+        if len(self.done) < len(decision.actions):
             return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
         return decision
+
+    async def _apply_all(self, actions: Iterable[Action]) -> tuple[Action, ...]:
+        """Do what can be done now, and answer what was done.
+
+        An Event after a record that could not be written is not told: it may tell of that record.
+        It is decided again with it.
+        """
+        done: list[Action] = []
+        is_recorded = True
+        for batch in batches(actions):
+            if not is_recorded and isinstance(batch[0], RecordEvent):
+                continue
+            are_done = await asyncio.gather(*map(self._apply, batch))
+            done += itertools.compress(batch, are_done)
+            if not all(are_done) and isinstance(batch[0], _RECORDED):
+                is_recorded = False
+        return tuple(done)
 
     def _follows_wire(self, observed: Observed, now: float) -> bool:
         """Price plans by the wire that ranks use, once they say it; whether that is another one."""

@@ -56,19 +56,7 @@ def decide(view: View) -> Decision:
             actions=ends, phase=phase, message=message, look_again_s=again, reason=ended.failed
         )
     decision = _next_step(view)
-    stranded = halt_stranded(view)
-    tidy: tuple[Action, ...] = (
-        *leaving_events(observed, where),
-        *failed_pods(observed, where),
-        *stuck_pods(observed),
-        # Until the ranks that wait for it have halted, it must be known that a pod is silent.
-        *(stranded or silent_pods(view)),
-        *outdated_pods(observed, where),
-        *abort_stale(view),
-        *prune_epochs(view),
-        *request_drain_plan(view),
-        *save_now(view),
-    )
+    tidy = _tidy(view) if where.unread is None else ()
     slow = decision.slow
     watched_s = None
     if where.live is not None and decision.phase not in ("Complete", "Failed"):
@@ -87,6 +75,24 @@ def decide(view: View) -> Decision:
     )
 
 
+def _tidy(view: View) -> tuple[Action, ...]:
+    """Actions beside the next step."""
+    observed, where = view.observed, view.situation
+    stranded = halt_stranded(view)
+    return (
+        *leaving_events(observed, where),
+        *failed_pods(observed, where),
+        *stuck_pods(observed),
+        # Until the ranks that wait for it have halted, it must be known that a pod is silent.
+        *(stranded or silent_pods(view)),
+        *outdated_pods(observed, where),
+        *abort_stale(view),
+        *prune_epochs(view),
+        *request_drain_plan(view),
+        *save_now(view),
+    )
+
+
 def _next_step(view: View) -> Decision:
     observed, situation = view.observed, view.situation
     ended = None
@@ -97,9 +103,9 @@ def _next_step(view: View) -> Decision:
         return end_by_limit("DeadlineExceeded", overdue, observed)
     if ended is not None:
         return ended
-    suspended = suspend(view)
-    if suspended is not None:
-        return suspended
+    held = _keep_unread(view) or suspend(view)
+    if held is not None:
+        return held
     if situation.pending is not None:
         return form_epoch(view, situation.pending)
     if situation.live is None:
@@ -119,6 +125,15 @@ def _next_step(view: View) -> Decision:
         actions=(*planned.actions, *released),
         look_again_s=sooner(planned.look_again_s, wait),
     )
+
+
+def _keep_unread(view: View) -> Decision | None:
+    """Nothing is done to ranks of which nobody knows the layout: their state is the newest."""
+    epoch = view.situation.unread
+    if epoch is None:
+        return None
+    words = f"the record of epoch {epoch} cannot be read; the pods that hold it stay as they are"
+    return Decision(actions=(), phase="Running", message=words, reason="RecordUnread")
 
 
 def _start(view: View) -> Decision:

@@ -23,18 +23,22 @@ LEAST_S, MOST_S = 30.0, 3_600.0  # between two checkpoints that nobody asked for
 
 
 def save_now(view: View) -> tuple[SendSave, ...]:
-    """Saves beside the usual ones: a user asks, or a notice announces a loss of the state."""
+    """Saves beside the usual ones: a user asks, or a notice announces a loss of the state.
+
+    The annotation has the API server's time, as `heddle checkpoint now` writes it.  It is compared
+    with the operator's clock, and so is the newest save, whatever the clock of its pod says.
+    """
     situation, live = view.situation, view.situation.live
     if view.job.spec.checkpoint is None or live is None or live.outcome != "live":
         return ()
     if situation.pending is not None or situation.lost:
         return ()
-    newest = view.observed.saves.newest
-    now_unix_s = view.now + view.observed.clock_offset_s
-    began_s = newest.ended_unix_s - newest.seconds if newest is not None else 0.0
-    asked_s = view.job.save_asked_unix_s
-    is_asked = asked_s is not None and began_s < asked_s <= now_unix_s
-    if not is_asked and (now_unix_s - began_s < NOTICE_S or not _would_be_lost(view, live)):
+    began_s, asked_unix_s = view.observed.saves.began_s, view.job.save_asked_unix_s
+    is_asked = (
+        asked_unix_s is not None
+        and began_s < asked_unix_s - view.observed.clock_offset_s <= view.now
+    )
+    if not is_asked and (view.now - began_s < NOTICE_S or not _would_be_lost(view, live)):
         return ()
     return tuple(SendSave(pod) for pod in sorted(live.hosts))
 

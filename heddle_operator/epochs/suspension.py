@@ -55,7 +55,7 @@ def _suspend(view: View, live: EpochRecord) -> Decision | None:
         return Decision(actions=(done, event), phase="Suspending", message=words, look_again_s=0.0)
     failed = observed.saves.failed
     if failed is not None and "training" in phases:
-        left_s = failed.ended_unix_s + RETRY_S - (view.now + observed.clock_offset_s)
+        left_s = observed.saves.failed_s + RETRY_S - view.now
         words = (
             f"the checkpoint of step {failed.step} is not saved, and the job trains on: "
             f"{failed.error}"

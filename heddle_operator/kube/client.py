@@ -37,6 +37,7 @@ MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 32
 FIELD_MANAGER = "heddle-operator"  # of all that is written, in managedFields
 NAMESPACE_ENDS = "NamespaceTerminating"
+_FINAL = (400, 403, 422)  # a policy, a quota or a rule says no, and will say it again
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -57,6 +58,11 @@ class ApiRefused(OperatorError):
     def passes(self) -> bool:
         """Whether it says nothing of the object: another try may do."""
         return self.status in (0, 429) or self.status >= 500
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the same request will be refused until somebody changes a rule."""
+        return self.status in _FINAL
 
 
 class _RestClient(RESTClientObject):

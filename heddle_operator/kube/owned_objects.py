@@ -12,6 +12,7 @@ import base64
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ from heddle_operator.state.actions import RecordEvent
 
 LOG = logging.getLogger(__name__)
 JOBS = "/apis/heddle.dev/v1alpha1"
+KNOWN_S = 60.0  # a budget that was written is looked at again after so long: anybody may delete it
 
 
 class JobObjects:
@@ -46,6 +48,10 @@ class JobObjects:
         job: that owns them.
         api: of the cluster.
         reporter: the identity of the operator, for Events.
+
+    Attributes:
+        refused: why the API server takes no disruption budget, in a sentence; "" if it does, or
+            may do so later.
     """
 
     def __init__(self, job: HeddleJob, api: KubeApi, reporter: str = "heddle-operator") -> None:
@@ -55,7 +61,8 @@ class JobObjects:
         namespace = job.metadata.namespace
         self._core = joined("/api/v1/namespaces", namespace)
         self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
-        self._budgeted: dict[Mark, int] = {}
+        self.refused = ""
+        self._budgeted: dict[Mark, tuple[int, float]] = {}  # what it keeps, until when that holds
         self._taken: dict[Mark, str] = {}
         self._version = ""  # of the job, as this has seen or written it
 
@@ -111,8 +118,10 @@ class JobObjects:
             drain: what evictions may do now.
 
         Raises:
-            ApiRefused: something cannot be written; what is written protects no less.
+            ApiRefused: something cannot be written; what is written protects no less.  `refused`
+                says so of a budget, if the answer is final.
         """
+        self.refused = ""
         live = {pod["metadata"]["name"]: pod for pod in pods if is_live(pod)}
         marks = {name: mark_on(pod) for name, pod in live.items()}
         protected, yielding = least_available(marks, drain)
@@ -132,23 +141,31 @@ class JobObjects:
         Raises:
             ApiRefused: it cannot be written.
         """
-        if least == self._budgeted.get(covers):
+        known, until_s = self._budgeted.get(covers, (None, 0.0))
+        if least == known and time.monotonic() < until_s:
             return True
-        path = joined(self._budgets, budget_name(self._job, covers))
         try:
-            held = await self._found(path, "PodDisruptionBudget")
+            await self._put_budget(least, covers)
         except NameTaken as error:
             self._taken[covers] = str(error)
             return False
+        except ApiRefused as error:
+            if error.is_final:
+                self.refused = f"the cluster refuses the job's PodDisruptionBudget: {error}"
+            raise
+        self._budgeted[covers] = least, time.monotonic() + KNOWN_S
+        self._taken.pop(covers, None)
+        return True
+
+    async def _put_budget(self, least: int, covers: Mark) -> None:
+        path = joined(self._budgets, budget_name(self._job, covers))
+        held = await self._found(path, "PodDisruptionBudget")
         body = budget_body(self._job, least, covers)
         if held is None and least > 0:
             await self._api.create(self._budgets, body)
         elif held is not None:
             seen = {key: held["metadata"][key] for key in ("uid", "resourceVersion")}
             await self._api.patch(path, {**body, "metadata": {**body["metadata"], **seen}})
-        self._budgeted[covers] = least
-        self._taken.pop(covers, None)
-        return True
 
     async def delete_budgets(self) -> None:
         """Remove the disruption budgets: the job has ended.

@@ -56,6 +56,7 @@ ConditionReason = (
         "GPUsDivided",
         "NameTaken",
         "NewerRecord",
+        "ObjectRefused",
         "RecordRefused",
         "AgentNotUnderstood",
         "AgentUnreachable",
@@ -322,6 +323,8 @@ def _hindered(observed: Observed, trouble: str) -> Condition | None:
         return Condition("Degraded", True, "NameTaken", joined(observed.taken))
     if observed.unrecorded:
         return Condition("Degraded", True, "RecordRefused", observed.unrecorded)
+    if observed.unprotected:
+        return Condition("Degraded", True, "ObjectRefused", observed.unprotected)
     return None
 
 
@@ -336,6 +339,8 @@ def _degraded(
     hindered = _hindered(observed, trouble)
     if hindered is not None:
         return hindered
+    if decision.reason == "RecordUnread":
+        return Condition("Degraded", True, "RecordUnread", decision.message)
     unwritten = output_failure(observed)
     if unwritten:
         return Condition("Degraded", True, "OutputFailed", unwritten)

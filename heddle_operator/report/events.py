@@ -33,7 +33,13 @@ UNSEEN = (
 
 
 def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent, ...]:
-    """Events that follow from a decision, beside those that it holds itself."""
+    """Events that follow from a decision, beside those that it holds itself.
+
+    Args:
+        view: the look that was decided on.
+        decision: with the actions that were done.
+        drain: what a drain of the job's nodes may do now.
+    """
     job, observed = view.job, view.observed
     live = newest_live(observed.epochs)
     closing = [action for action in decision.actions if isinstance(action, CloseEpoch)]
@@ -51,6 +57,11 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     if observed.unrecorded:
         key = f"unrecorded-{observed.unrecorded}"
         found.append(RecordEvent(key, "RecordRefused", observed.unrecorded))
+    if observed.unprotected:
+        key = f"unprotected-{observed.unprotected}"
+        found.append(RecordEvent(key, "ObjectRefused", observed.unprotected))
+    if decision.reason == "RecordUnread":
+        found.append(RecordEvent(f"unread-{decision.message}", "RecordUnread", decision.message))
     odd = [record for agent in observed.agents.values() for record in agent.not_finite]
     if odd:
         first = min(odd, key=lambda record: record.step)

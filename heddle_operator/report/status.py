@@ -43,7 +43,8 @@ LOSS_DIGITS = 6  # after the point
 NAME_BYTES = 2048  # that names of nodes take of them
 SENTENCE_BYTES = (1024, 512, 256)  # of each sentence: the first with which the status fits
 Status = dict[str, Any]
-Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord"]  # why a job is not followed
+# Why a job is not followed.
+Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord", "ObjectRefused"]
 
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
@@ -201,12 +202,10 @@ def _progress(job: HeddleJob, observed: Observed, known: Mapping[str, Any]) -> d
 def _checkpoint(view: View, known: Mapping[str, Any]) -> dict[str, Any]:
     """The newest whole checkpoint; what was known before holds where nobody tells."""
     saves, found = view.observed.saves, dict(known)
-    now_unix_s = view.now + view.observed.clock_offset_s
     if saves.newest is not None:
         found |= {
             "step": saves.newest.step,
-            # The clock of a pod may be wrong.
-            "savedAt": time_text(min(saves.newest.ended_unix_s, now_unix_s)),
+            "savedAt": time_text(saves.newest_s + view.observed.clock_offset_s),
             "seconds": round(saves.newest.seconds, 3),
             "stallSeconds": round(saves.copy_s, 4),
             "bytes": saves.num_bytes,

@@ -58,6 +58,10 @@ def _drain_of_cordoned(view: View) -> Drain:
     cordoned = _cordoned_hosts(observed)
     if not cordoned:
         return Drain()
+    if situation.unread is not None:  # nobody knows which parts of the state are where
+        names, epoch = named("node", cordoned), situation.unread
+        words = f"a drain of {names} has to wait: the record of epoch {epoch} cannot be read"
+        return Drain(blocked=words)
     if situation.live is not None and not set(cordoned) & set(situation.live.plan.nodes):
         return _evictable(job, observed, cordoned)
     left = _left(view, cordoned)

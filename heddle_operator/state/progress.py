@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.saves import Heard
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView, MemberView, Observed
 from planner.wording import counted
-from worker.contract import RECORDS_KEPT, Member, RankReport, Report, StepRecord
+from worker.contract import RECORDS_KEPT, Member, RankReport, Report, SaveRecord, StepRecord
 
 MOVING = ("starting", "prepared", "training", "switching")
 NAMED = 3  # ranks that a sentence names
@@ -39,6 +40,15 @@ def progress_times(before: AgentView | None, report: Report, now: float) -> Mapp
         rank.slot: times.get(rank.slot, now) if known.get(rank.slot) == _mark(rank) else now
         for rank in report.ranks
     }
+
+
+def save_times(before: AgentView | None, report: Report, now: float) -> Mapping[SaveRecord, Heard]:
+    """When the saves of a report were heard of, by the operator's clock."""
+    known: Mapping[SaveRecord, Heard] = {}
+    since_s = -math.inf  # of an agent that is heard for the first time, its pod's clock is all
+    if before is not None and before.report is not None:
+        known, since_s = before.saves_heard, before.heard_s
+    return {save: known.get(save, (since_s, now)) for save in report.saves}
 
 
 def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepRecord, ...]:

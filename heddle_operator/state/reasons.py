@@ -27,6 +27,7 @@ DecisionReason = (
         "PlanRefused",
         "PodsCannotStart",
         "RankStuck",
+        "RecordUnread",
     ]
 )
 # What happened to a rank: it died with its pod, ended by itself, does not answer, halted with or

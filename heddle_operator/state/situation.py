@@ -70,6 +70,8 @@ class Situation:
             were cut off, and come back too late.  So are those of an epoch that was left behind.
         ended: (pod, rank process) that held the live epoch until it ended with an error.
         left: the epoch that the job left behind for a checkpoint; None once a later one is live.
+        unread: the newest epoch that ranks hold, if its record cannot be read; None: it can.  A
+            record that was pruned is none of these: a later epoch is live.
     """
 
     live: EpochRecord | None
@@ -81,6 +83,7 @@ class Situation:
     outdated: tuple[Holder, ...] = ()
     ended: tuple[tuple[str, RankExit], ...] = ()
     left: EpochRecord | None = None
+    unread: int | None = None
 
     @property
     def is_stalled(self) -> bool:
@@ -151,6 +154,7 @@ def situation(observed: Observed, now: float, settings: Settings) -> Situation:
         outdated=tuple(outdated),
         ended=_ended(observed, live),
         left=left if live is None else None,
+        unread=newest if live is None and newest >= first else None,
     )
 
 

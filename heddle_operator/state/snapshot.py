@@ -17,10 +17,10 @@ from heddle_operator.state.epoch_record import EpochRecord, Seal
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.reasons import StartCause
-from heddle_operator.state.saves import Saves
+from heddle_operator.state.saves import Heard, Saves, Told
 from heddle_operator.state.worth import NodeSizes, Worth
 from planner.cluster.composition import FASTEST, SLOWEST
-from worker.contract import Member, RankReport, Report, StepRecord
+from worker.contract import Member, RankReport, Report, SaveRecord, StepRecord
 
 PodPhase = Literal["pending", "running", "ended"]
 
@@ -105,6 +105,7 @@ class AgentView:
         unreachable_since_s: since when it has not answered; None: it does.
         heard_s: when the report came, by the operator's clock.
         progressed_s: when the rank of each slot last made progress, by that clock.
+        saves_heard: when the saves of the report were heard of, by that clock.
         not_finite: steps that it told of whose loss or norm is not finite, the newest ones.
         problem: why it cannot be understood, in words (it is of another version); "" if it can.
         refusal: why it refused the newest directive as wrong, in words; "" if it did not.
@@ -115,6 +116,7 @@ class AgentView:
     unreachable_since_s: float | None = None
     heard_s: float = 0.0
     progressed_s: Mapping[int, float] = field(default_factory=dict)
+    saves_heard: Mapping[SaveRecord, Heard] = field(default_factory=dict)
     not_finite: tuple[StepRecord, ...] = ()
     problem: str = ""
     refusal: str = ""
@@ -205,6 +207,7 @@ class Observed:
         clock_offset_s: wall clock less the clock of all times here, to tell people a time.
         taken: objects of others whose names the job needs, a sentence each.
         unrecorded: why the cluster takes no record of an epoch, in words; "" if it does.
+        unprotected: why the cluster takes no disruption budget, in words; "" if it does.
         flaps: nodes that are waited for longer, as they are not ready again and again.
         worths: what GPUs of each type are worth, by the nodes asked about; the newest last.
         is_weighing: the planner is asked that now, and never said it before.
@@ -232,6 +235,7 @@ class Observed:
     clock_offset_s: float = 0.0
     taken: tuple[str, ...] = ()
     unrecorded: str = ""
+    unprotected: str = ""
     flaps: tuple[NodeFlap, ...] = ()
     worths: Mapping[NodeSizes, Worth] = field(default_factory=dict)
     is_weighing: bool = False
@@ -273,7 +277,13 @@ class Observed:
     def saves(self) -> Saves:
         """The newest saves that agents told of; those of silent ones count."""
         views = self.agents.values()
-        return Saves.of(save for seen in views if seen.report for save in seen.report.saves)
+        told = (
+            Told(save, seen.saves_heard)
+            for seen in views
+            if seen.report
+            for save in seen.report.saves
+        )
+        return Saves.of(told, self.clock_offset_s)
 
     def member(self, member: Member) -> MemberView:
         """A member with its pod, agent and rank."""

@@ -129,7 +129,14 @@ class OperatorMetrics:
         self._seen: dict[tuple[str, str], _Seen] = {}
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
-        """Take over a job's status and what was decided."""
+        """Take over a job's status.
+
+        Args:
+            namespace: of the job.
+            job: its name.
+            status: as it is written.
+            decision: with the actions that were done.
+        """
         parts = [status.get(part, {}) for part in ("progress", "holders", "plan")]
         gone = _OF_A_PLAN if status.get("plan", {}) is None else ()
         flat = {**status, **dict.fromkeys(gone)}

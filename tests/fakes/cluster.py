@@ -31,7 +31,7 @@ from heddle_operator.state.actions import (
 )
 from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
-from heddle_operator.state.progress import not_finite_steps, progress_times
+from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode, ObservedPod
 from heddle_operator.state.worth import NodeSizes, Worth
 from planner.model.workload import Workload
@@ -160,6 +160,7 @@ class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
                     report=report,
                     heard_s=self.now,
                     progressed_s=progress_times(view, report, self.now),
+                    saves_heard=save_times(view, report, self.now),
                     not_finite=not_finite_steps(view, report),
                 )
         views = {}

@@ -19,6 +19,7 @@ class FakeSaves:
         self.damaged: set[str] = set()  # manifests of which a block is damaged
         self.refused: dict[str, tuple[RefusedCode, str]] = {}  # manifests, and why
         self.looks: list[SendLook] = []
+        self.pods_ahead_s = 0.0  # of the pods' clocks, before the operator's
 
     def _look(self, action: SendLook) -> None:
         self.looks.append(action)
@@ -75,7 +76,7 @@ class FakeSaves:
             step=step,
             rank=0,
             outcome="failed" if self.store_error else "saved",
-            ended_unix_s=self.now,
+            ended_unix_s=self.now + self.pods_ahead_s,
             num_bytes=8,
             error=self.store_error,
         )

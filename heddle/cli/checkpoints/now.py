@@ -23,6 +23,8 @@ async def save_now(
 ) -> dict[str, Any]:
     """Ask for a checkpoint, and answer it once it is whole.
 
+    It is asked for at a time of the API server's clock, which the operator reads, too.
+
     Raises:
         OperatorError: there is no such job, it saves no checkpoints or does not train, the save
             failed, or it is not whole in time.
@@ -33,7 +35,7 @@ async def save_now(
         body = await get_job(api, path, job, where)
         _check(job, body)
         before = _saved(body)
-        asked = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        asked = _time_text(time.monotonic() + api.clock.offset_s)
         await api.patch(path, {"metadata": {"annotations": {SAVE_ANNOTATION: asked}}})
         say(f"job {job} saves at its next boundary")
         until_s = time.monotonic() + timeout_s
@@ -52,6 +54,11 @@ async def save_now(
         f"`heddle status {job}` says more",
         code="Failed",
     )
+
+
+def _time_text(unix_s: float) -> str:
+    at = datetime.fromtimestamp(unix_s, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _saved(body: Mapping[str, Any]) -> Mapping[str, Any]:

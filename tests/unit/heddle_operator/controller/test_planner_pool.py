@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from heddle_operator.controller import planner_client
+from heddle_operator.controller import planner_client, planner_pool
 from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_pool import NICER, PlannerPool, SearchFailed
 from heddle_operator.controller.planner_server import READY, SearchSettings
@@ -99,6 +100,35 @@ def test_a_failed_search_is_an_answer_with_the_reason_and_is_tried_again(monkeyp
         await client.close()
 
     run(test, grace_s=-59.999)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "environment", "words"),
+    [
+        (60.0, {"LARGE": "x" * (1 << 20)}, "cannot be started: .*Argument list too long"),
+        (0.01, {}, "was not ready within 0.01 s and was killed"),
+    ],
+    ids=["the machine starts none", "it takes too long"],
+)
+def test_a_process_that_does_not_start_is_an_answer_to_all_that_was_asked(
+    monkeypatch, start_s, environment, words
+):
+    monkeypatch.setattr(planner_pool, "START_S", start_s)
+
+    async def test(pool):
+        trigger = Trigger()
+        client = PlannerClient(SETTINGS, trigger, pool=pool)
+        asked, sizes = RequestPlan(nodes(2), None), (("demo-fast", (1, 2)),)
+        client.request(asked)
+        await trigger.wait(10)
+        assert re.search(words, client.replies[asked.key].problem)
+        client.weigh(sizes)
+        await trigger.wait(10)
+        assert client.worths.keys() == {sizes}
+        assert pool._held_bytes == 0
+        await client.close()
+
+    run(test, environment=environment)
 
 
 def test_only_the_newest_answers_are_kept():

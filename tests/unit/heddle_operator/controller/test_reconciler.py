@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from heddle_operator.apis.errors import ClusterUnavailable
+from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
 from heddle_operator.state.actions import (
@@ -177,6 +177,35 @@ def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
     assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
     assert refusals == []
     assert cluster.created[0] == "tiny-b-0"
+
+
+@pytest.mark.parametrize("error", [ClusterUnavailable, ClusterConflict])
+def test_no_event_tells_of_a_record_that_was_not_written(error):
+    told = []
+    cluster, loop = a_loop(on_event=lambda event: told.append(event.reason))
+    refusals = [AdoptPlan, CloseEpoch]
+
+    async def apply(action):
+        if type(action) in refusals:
+            refusals.remove(type(action))
+            raise error("the record is not written")
+        cluster.do(action)
+
+    async def run():
+        while not refused_with(CloseEpoch):
+            await loop.reconcile()
+            assert ("PlanSelected" in told) == bool(cluster.records.all)
+            cluster.tick()
+        assert not [action for action in loop.done if isinstance(action, CloseEpoch)]
+        await loop.reconcile()
+        assert [action for action in loop.done if isinstance(action, CloseEpoch)]
+
+    def refused_with(kind):
+        return kind not in refusals
+
+    cluster.apply = apply
+    asyncio.run(asyncio.wait_for(run(), 20))
+    assert told.count("PlanSelected") == 1
 
 
 A, B = CreatePod("a", "a", 0, 1), CreatePod("b", "b", 0, 1)

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.epochs.decide import decide
+from heddle_operator.report.events import events_of
+from heddle_operator.rules.drain import drain_of
 from heddle_operator.state.actions import (
     AdoptPlan,
     CreatePod,
@@ -101,6 +103,40 @@ def test_a_drained_node_is_left_and_its_pod_deleted_only_then():
     operator.run(lambda d: any(isinstance(a, DeletePod) for a in d.actions))
     assert reasons(cluster)[-1] == (2, "drain", "live")
     assert set(cluster.agents) == {"tiny-b-0"}
+
+
+@pytest.mark.parametrize("suspends", [False, True])
+def test_ranks_whose_record_cannot_be_read_train_on_and_that_is_said(suspends):
+    operator, cluster = running("a", "b")
+    cluster.drain("a")
+    cluster.cordon("b")
+    spec = operator.job.spec.model_copy(update={"suspend": suspends})
+    job = operator.job.model_copy(update={"spec": spec})
+    view = view_of(job, replace(cluster.snapshot(), epochs=()), cluster.now)
+    decision = decide(view)
+    assert decision.actions == ()
+    assert (decision.reason, decision.phase) == ("RecordUnread", "Running")
+    assert decision.message.startswith("the record of epoch 1 cannot be read")
+    drain = drain_of(view)
+    assert (drain.evictable, "record of epoch 1" in drain.blocked) == (frozenset(), True)
+    assert [event.reason for event in events_of(view, decision, drain)] == ["RecordUnread"]
+
+
+def test_a_rank_that_halted_with_an_epoch_whose_record_was_pruned_hinders_nothing():
+    operator, cluster = running("a")
+    cluster.add_node("b")
+    operator.settle()
+    observed = cluster.snapshot()
+    view = observed.agents["tiny-a-0"]
+    late = tuple(
+        rank.model_copy(update={"phase": "halted", "epoch": 1}) for rank in view.report.ranks
+    )
+    agents = {
+        **observed.agents,
+        "tiny-a-0": replace(view, report=view.report.model_copy(update={"ranks": late})),
+    }
+    newest = replace(observed, epochs=observed.epochs[-1:], agents=agents)
+    assert decide(view_of(operator.job, newest, cluster.now)).reason != "RecordUnread"
 
 
 @pytest.mark.parametrize("is_drained", [True, False])

@@ -41,6 +41,32 @@ def test_a_user_gets_one_checkpoint_for_each_time_at_which_one_is_asked():
     assert len(operator.cluster.store) == 2
 
 
+@pytest.mark.parametrize("pods_ahead_s", [-600.0, 600.0])
+def test_the_clock_of_a_pod_neither_repeats_a_checkpoint_nor_ignores_one(pods_ahead_s):
+    operator = trained_to(3, "a", "b", job=saving_job(NEVER))
+    operator.cluster.pods_ahead_s = pods_ahead_s
+    operator.cluster.tick(1000.0)
+    annotated(operator, "1970-01-01T00:16:00Z")
+    run_on(operator)
+    assert len(operator.cluster.store) == 1
+    annotated(operator, "1970-01-01T00:17:30Z")
+    operator.cluster.tick(100.0)
+    run_on(operator)
+    assert len(operator.cluster.store) == 2
+
+
+def test_an_operator_that_starts_anew_makes_the_checkpoint_that_was_asked_for_before():
+    operator = trained_to(3, "a", "b", job=saving_job(NEVER))
+    operator.cluster.tick(1000.0)
+    annotated(operator, "1970-01-01T00:16:00Z")
+    run_on(operator)
+    operator.cluster.tick(100.0)
+    annotated(operator, "1970-01-01T00:17:30Z")
+    operator.cluster.views.clear()  # all that the one before had heard
+    run_on(operator)
+    assert len(operator.cluster.store) == 2
+
+
 def test_a_time_that_is_none_is_said_and_asks_for_nothing():
     body = saving_job().model_dump(mode="json", by_alias=True, exclude_unset=True)
     body["metadata"]["annotations"] = {SAVE_ANNOTATION: "now"}

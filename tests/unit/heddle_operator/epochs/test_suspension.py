@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heddle_operator.epochs.suspension import RETRY_S
 from tests.fakes.operator import FakeOperator, a_cluster
 from tests.unit.heddle_operator.epochs.test_restoring import live_again, saving_job, trained_to
 
@@ -64,6 +65,17 @@ def test_while_the_store_fails_the_job_trains_on_and_says_so():
     operator.cluster.tick(60.0)
     operator.run(lambda found: found.phase == "Suspended")
     assert operator.cluster.store[-1].step > before
+
+
+def test_a_fast_clock_of_a_pod_keeps_no_suspension_waiting():
+    operator = trained_to(6, "a", job=saving_job(100_000))  # a periodic save would end the wait
+    operator.cluster.pods_ahead_s = 3600.0
+    operator.cluster.store_error = "no space left on device"
+    with_suspend(operator, True)
+    operator.run(lambda found: found.reason == "CheckpointFailed")
+    operator.cluster.store_error = None
+    operator.cluster.tick(RETRY_S)
+    operator.run(lambda found: found.phase == "Suspended")
 
 
 def test_a_job_that_starts_suspended_waits():

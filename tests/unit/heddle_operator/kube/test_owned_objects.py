@@ -8,6 +8,7 @@ import pytest
 
 from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import Metadata
+from heddle_operator.kube import owned_objects
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.owned_objects import JobObjects, is_live, mark_on
 from heddle_operator.rules.drain import Drain
@@ -166,6 +167,34 @@ def test_a_budget_that_is_right_is_not_written_again(tmp_path):
         asked = len(server.requests)
         await objects.write_budget(1)
         assert len(server.requests) == asked
+
+    run(tmp_path, test)
+
+
+def test_a_budget_that_somebody_deleted_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(owned_objects, "KNOWN_S", 0.0)
+
+    async def test(server, objects):
+        await objects.write_budget(1)
+        await server.remove(BUDGET)
+        await objects.write_budget(1)
+        assert server.objects[BUDGET]["spec"]["minAvailable"] == 1
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(("status", "is_final"), [(403, True), (422, True), (500, False)])
+def test_a_budget_that_is_refused_for_good_is_said_until_it_is_taken(tmp_path, status, is_final):
+    async def test(server, objects):
+        pods = await pods_at(server, "a")
+        server.refuses["POST poddisruptionbudgets"] = (status, "exceeded quota: few")
+        with pytest.raises(ApiRefused):
+            await objects.write_budgets(pods, Drain())
+        words = "the cluster refuses the job's PodDisruptionBudget: exceeded quota: few"
+        assert objects.refused == (words if is_final else "")
+        server.refuses.clear()
+        await objects.write_budgets(pods, Drain())
+        assert objects.refused == ""
 
     run(tmp_path, test)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from datetime import datetime
 
 import pytest
 
@@ -47,6 +48,17 @@ def test_the_checkpoint_is_told_once_it_is_whole(server):
     found = json.loads(said("checkpoint", "now", "tiny", "--output", "json").splitlines()[-1])
     operator.join()
     assert found == {"job": "ml/tiny", **saved}
+
+
+def test_the_time_that_is_asked_for_is_the_api_servers(server):
+    server.ahead_s = 3600.0
+    saving(server)
+    operator = answered(server, checkpoint={"step": 40, "savedAt": "2026-11-28T05:00:00Z"})
+    said("checkpoint", "now", "tiny")
+    operator.join()
+    asked = server.objects[PATH]["metadata"]["annotations"][SAVE_ANNOTATION]
+    ahead_s = datetime.fromisoformat(asked).timestamp() - time.time()
+    assert ahead_s == pytest.approx(3600.0, abs=60.0)
 
 
 def test_a_job_without_a_path_is_refused(server):
