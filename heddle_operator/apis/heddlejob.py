@@ -137,10 +137,7 @@ class HeddleJob(Section):
 
     @property
     def save_asked_unix_s(self) -> float | None:
-        """When a user asked for a checkpoint last, by the API server's clock.
-
-        None: nobody did, or by no time that is one.
-        """
+        """API server's time at which a user asked to save last; None: nobody did, or by no time."""
         said = (self.metadata.annotations or {}).get(SAVE_ANNOTATION)
         try:
             at = datetime.fromisoformat(said) if said else None

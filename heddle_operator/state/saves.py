@@ -38,7 +38,7 @@ class Told:
         return min(max(self.save.ended_unix_s - clock_offset_s, since_s), until_s)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
     """The newest saves.
 
@@ -83,12 +83,12 @@ class Saves:
         failed = max(later, key=ended_s, default=None)
         of_newest = [one.save for one in rows if one.age == since and one.save.outcome == "saved"]
         return Saves(
-            newest.save if newest is not None else None,
-            failed.save if failed is not None else None,
-            sum(save.num_bytes for save in of_newest),
-            max((save.copy_s for save in of_newest), default=0.0),
-            ended_s(newest),
-            ended_s(failed),
+            newest=newest.save if newest is not None else None,
+            failed=failed.save if failed is not None else None,
+            num_bytes=sum(save.num_bytes for save in of_newest),
+            copy_s=max((save.copy_s for save in of_newest), default=0.0),
+            newest_s=ended_s(newest),
+            failed_s=ended_s(failed),
         )
 
 

@@ -74,10 +74,10 @@ def test_a_full_disk_is_one_sentence_and_another_failure_of_the_system_is_not_hi
 
 
 def test_a_path_that_cannot_be_looked_at_is_named(monkeypatch, capsys):
-    error = PermissionError(errno.EACCES, "Permission denied", "/root/x")
+    error = PermissionError(errno.EACCES, "Permission denied", "/srv/x")
     assert ends(monkeypatch, fail_with(error)) == 2
     assert capsys.readouterr().err == (
-        "Error: /root/x cannot be used: Permission denied; name another path\n"
+        "Error: /srv/x cannot be used: Permission denied; name another path\n"
     )
 
 
