@@ -292,7 +292,7 @@ class DeepSpeedEngine:
             losses = self._pipeline.eval_batch(
                 iter(batches), reduce_output=None, bcast_loss=False, num_micro_batches=len(batches)
             )
-        self.clock.take()  # this is no part of a step
+        self.clock.forget()  # this is no part of a step
         loss = torch.zeros(1, dtype=torch.float64)
         if losses is not None and self._pipeline.is_last_stage() and seat.slot == 0:
             scale = seat.pipeline.rounds * self.progress.loss_scale
