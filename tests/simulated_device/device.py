@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
 from tests.simulated_device.rules import RULES
@@ -15,18 +17,28 @@ class SimulatedDevice:
     torch_device = SIM
     identity = ""
 
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._marked = self._passed = 0  # marks so far, and those that a thread has waited for
+
     def check(self, gpu_type):
         """It stands for any type."""
 
     def host(self, tensor, broken=None):
         with RULES.reading():
             found = pinned(tuple(tensor.shape), tensor.dtype).copy_(tensor.detach())
+        self._pass_marks()
         if broken is not None:
             broken.check()  # afterwards: it may have broken while this thread waited
         return found
 
     def settle(self):
         """Each operation has ended when it returns."""
+        self._pass_marks()
+
+    def _pass_marks(self):
+        with self._lock:
+            self._passed = self._marked
 
     def put(self, tensor):
         return pinned(tuple(tensor.shape), tensor.dtype).copy_(tensor).to(SIM)
@@ -47,10 +59,15 @@ class SimulatedDevice:
         return pinned(shape, dtype)
 
     def mark(self):
-        return CPU.mark()
+        with self._lock:
+            self._marked += 1
+            return self._marked, CPU.mark()
 
     def seconds(self, start, end):
-        return CPU.seconds(start, end)
+        (first, start_s), (last, end_s) = start, end
+        if max(first, last) > self._passed:
+            RULES.offend("reads a mark too early", "seconds")
+        return CPU.seconds(start_s, end_s)
 
     def free_bytes(self, ranks):
         del ranks

@@ -34,6 +34,11 @@ def claims(rank, store):
         if errors:
             raise errors[0]
 
+    def timed(wait):
+        first, last = device.mark(), device.mark()
+        wait()
+        device.seconds(first, last)
+
     def alone():
         activity = Activity()
 
@@ -53,6 +58,11 @@ def claims(rank, store):
         "a host tensor on a wire": lambda: wire.all_reduce(here, "sum"),
         "a thread beside the one that trains": in_a_thread,
         "a number that no peer had a part in": alone,
+        "the time of work that nobody has awaited": lambda: timed(lambda: None),
+        "the time of work once a number behind it is read": lambda: timed(
+            lambda: device.host(there)
+        ),
+        "the time of work once the device has settled": lambda: timed(device.settle),
         "what is meant": lambda: wire.all_reduce(device.put(device.host(there)), "sum").wait(),
     }
     said = {}

@@ -22,6 +22,7 @@ SEAMS = (  # they say who called them
 Offence = Literal[
     "mixes devices",  # an operation on tensors of both sides
     "waits",  # a number is read past `Device.host`
+    "reads a mark too early",  # nobody has waited since for the device
     "unpinned copy",  # the host waits for a copy to the device
     "host tensor on a wire",
     "another thread issues",  # NCCL wants one thread a device at a time

@@ -20,6 +20,9 @@ def test_every_offence_is_named_and_what_is_meant_is_none():
         "a host tensor on a wire": "host tensor on a wire",
         "a thread beside the one that trains": "another thread issues",
         "a number that no peer had a part in": None,
+        "the time of work that nobody has awaited": "reads a mark too early",
+        "the time of work once a number behind it is read": None,
+        "the time of work once the device has settled": None,
         "what is meant": None,
     }
 

@@ -287,12 +287,14 @@ class DeepSpeedEngine:
         self._contexts = self._feed.contexts_of_evaluation()
         LINKS.use(self._links)
         self.pace.begin()
-        losses = self._pipeline.eval_batch(
-            iter(batches), reduce_output=None, bcast_loss=False, num_micro_batches=len(batches)
-        )
-        self.clock.take()  # this is no part of a step
+        losses = None
+        if batches:  # DeepSpeed cannot evaluate none, as a replica without a sample has
+            losses = self._pipeline.eval_batch(
+                iter(batches), reduce_output=None, bcast_loss=False, num_micro_batches=len(batches)
+            )
+        self.clock.forget()  # this is no part of a step
         loss = torch.zeros(1, dtype=torch.float64)
-        if self._pipeline.is_last_stage() and seat.slot == 0:
+        if losses is not None and self._pipeline.is_last_stage() and seat.slot == 0:
             scale = seat.pipeline.rounds * self.progress.loss_scale
             loss += sum(map(float, self._world.host(torch.stack(losses)))) / scale
         self._world.all_reduce_(loss, "sum")

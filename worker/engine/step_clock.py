@@ -45,6 +45,10 @@ class StepClock:
         self._marks.clear()
         return tuple(found.values())
 
+    def forget(self) -> None:
+        """Start at 0 again; nobody need have waited for the device."""
+        self._marks.clear()
+
 
 def computing_s(parts_s: tuple[float, ...]) -> float:
     """Seconds of forward and backward passes; what a rank waited for is none of its own work."""

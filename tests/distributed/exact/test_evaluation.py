@@ -103,7 +103,7 @@ def expected(spec: TrainingSpec) -> tuple[list[float], dict[int, float]]:
 
     model = find_model(spec.model)
     held_out = Dataset(spec.data, spec.sequence_length, model.vocab, "held-out")
-    samples = [held_out.sample(SEED, i) for i in range(SAMPLES)]
+    samples = [held_out.sample(SEED, i) for i in range(spec.evaluate_samples or 0)]
     tokens = torch.tensor([sample.tokens[:-1].tolist() for sample in samples])
     labels = torch.tensor([sample.labels.tolist() for sample in samples])
     losses: list[float] = []
@@ -156,6 +156,29 @@ def test_what_is_saved_is_the_best_and_has_the_loss_that_was_told(
 def test_both_plans_trained_and_evaluated(report: Report) -> None:
     assert {record.epoch for record in report.steps} == {1, 2}
     assert len({record.epoch for record in report.evaluations}) == 2
+
+
+def test_a_replica_without_a_held_out_sample_adds_nothing(
+    spec: TrainingSpec, tmp_path: Path
+) -> None:
+    """The last of them has the only sample; all others of a template in lock-step have none."""
+    changes = {"evaluate_samples": 1, "steps": EVERY, "checkpoint": None}
+    spec = spec.model_copy(update={**changes, "sequence_length": 64})  # a question and an answer
+    pods = Pods(tmp_path)
+    try:
+        pods.start("a", gpus=4)
+        pods.change(pods.directive(1, PLANS[spec.model][0], spec, "a", reason="start"))
+        report = pods.pods["a"].wait(
+            lambda report: (
+                len(report.evaluations) == 2 or any(rank.phase == "halted" for rank in report.ranks)
+            )
+        )
+    finally:
+        pods.close()
+    _, evaluated = expected(spec)
+    told = {record.step: record.loss for record in report.evaluations}
+    assert sorted(told) == [0, EVERY]
+    assert abs(told[EVERY] - evaluated[EVERY]) <= TOLERANCE
 
 
 def test_an_evaluation_disturbs_nothing(spec: TrainingSpec) -> None:

@@ -34,6 +34,18 @@ def test_a_part_that_fails_is_counted_too(clock):
     assert clock.take() == (0.0, 0.0, 1.0)
 
 
+def test_what_is_forgotten_is_not_read_from_the_device():
+    class Unpassed(CpuDevice):
+        def seconds(self, start, end):
+            raise RuntimeError("both events must be completed")
+
+    clock = StepClock(Unpassed())
+    with clock.part("forward"):
+        pass
+    clock.forget()
+    assert clock.take() == (0.0, 0.0, 0.0)
+
+
 def test_what_a_rank_waited_is_none_of_its_computing(clock):
     for part in ("forward", "waiting", "backward", "waiting"):
         with clock.part(part):
