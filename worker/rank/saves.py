@@ -18,8 +18,6 @@ from worker.rank.rank_state import Layout
 from worker.state.held_state import HeldState
 from worker.world.world import World
 
-SUSPEND_S = 60.0  # a suspension, or the end, waits so long for a store
-
 
 class Saves:
     """The saver of the epoch that trains; a job without checkpoints has none."""
@@ -33,7 +31,7 @@ class Saves:
         self._is_told_to_suspend = self._is_told_to_save = False
         self._waits_for_evaluation = False  # of the step that is due
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
-        self._until_s = 0.0  # of the suspension
+        self._since_s = 0.0  # when the suspension, or the end, began
 
     def begin(self, move: Move, saver: Saver | None) -> None:
         """Follow a new epoch; the save of the epoch before goes on until the next one begins."""
@@ -73,7 +71,7 @@ class Saves:
             return
         if agreed == SUSPEND:
             self._is_told_to_suspend = False
-            self._suspension, self._until_s = (spec, progress, layout), time.monotonic() + SUSPEND_S
+            self._suspension, self._since_s = (spec, progress, layout), time.monotonic()
             saver.hurry()
             self._begin_suspended()
         elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
@@ -114,29 +112,24 @@ class Saves:
         if saver is None or self._suspension is None:
             return False
         _, progress, _ = self._suspension
-        is_late = time.monotonic() >= self._until_s
-        has_begun = self._begin_suspended()
-        if saver.is_running or (not has_begun and saver.is_writing):
-            if not is_late:
-                return None
-            saver.give_up()
+        if not self._begin_suspended() and not saver.is_running:
+            return None  # the save before has just ended
+        if not saver.end_if_silent(self._since_s):
+            return None
         self._suspension = None
         return saver.saved_step == progress.step
 
     def end(self) -> None:
-        """All steps are trained: the save under way is waited for, as long as a suspension."""
-        self._until_s = time.monotonic() + SUSPEND_S
+        """All steps are trained: the save under way is waited for as in a suspension."""
+        self._since_s = time.monotonic()
         if self._saver is not None:
             self._saver.hurry()
 
     def has_ended(self) -> bool:
         """Whether nothing is waited for at the end any more."""
-        running = [saver for saver in self._savers if saver.is_running]
-        if running and time.monotonic() < self._until_s:
-            return False
-        for saver in running:
-            saver.give_up()
-        return True
+        awaited = [one for one in self._savers if one.is_running and not one.is_given_up]
+        ended = [saver.end_if_silent(self._since_s) for saver in awaited]
+        return all(ended)
 
     @property
     def is_running(self) -> bool:
@@ -153,13 +146,16 @@ class Saves:
         return tuple(saver for saver in (self._former, self._saver) if saver is not None)
 
     def _begin_suspended(self) -> bool:
-        """Begin the save of a suspension once the one before is written; whether it has begun."""
+        """Begin the save of a suspension; False: the one before is still written."""
         assert self._saver is not None
         assert self._suspension is not None
         spec, progress, layout = self._suspension
-        if self._saver.newest_step != progress.step and not self._saver.is_writing:
-            self._save(self._saver, spec, progress, layout, is_paced=False)
-        return self._saver.newest_step == progress.step
+        if self._saver.newest_step == progress.step:
+            return True
+        if self._saver.is_writing:
+            return False
+        self._save(self._saver, spec, progress, layout, is_paced=False)
+        return True
 
     def _save(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ import pytest
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, shards_of, whole_state
 from tests.unit.worker.data.lines import prepared_lines
-from worker.checkpoint import saver
+from worker.checkpoint import saver, writing
 from worker.checkpoint.attempts import Attempt, complete
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import saver_of
@@ -153,6 +155,51 @@ def test_a_suspension_ends_when_its_checkpoint_is_whole(tmp_path):
     assert rank.saves.ready() is None
 
 
+def test_a_suspension_takes_as_long_as_its_store_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 1.0)
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (time.sleep(0.1), sync(file)))
+    rank = Rank(tmp_path)
+    rank.boundary(5, SUSPEND)
+    began_s = time.monotonic()
+    while (is_saved := rank.saves.suspended()) is None:
+        assert time.monotonic() - began_s < LIMIT_S
+    assert is_saved
+    assert time.monotonic() - began_s > 1.0
+
+
+def test_a_suspension_whose_store_is_silent_fails_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 0.2)
+    held = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda file: held.wait(LIMIT_S))
+    rank = Rank(tmp_path)
+    for step in (5, 6):
+        rank.boundary(step, SUSPEND)
+        while (is_saved := rank.saves.suspended()) is None:
+            pass
+        assert not is_saved
+        (record,) = rank.saves.take_records()
+        assert (record.outcome, record.error) == ("given up", "nothing was written within 0 s")
+    held.set()
+    assert rank.ended() == []
+
+
+def test_the_end_waits_for_a_save_that_is_written_and_not_for_a_silent_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 0.2)
+    held = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda file: held.wait(LIMIT_S))
+    rank = Rank(tmp_path)
+    rank.boundary(5, SAVE)
+    rank.saves.end()
+    assert not rank.saves.has_ended()
+    while not rank.saves.has_ended():
+        pass
+    assert rank.saves.has_ended()
+    assert [record.outcome for record in rank.saves.take_records()] == ["given up"]
+    held.set()
+    assert rank.ended() == []
+
+
 def test_a_suspension_whose_store_refuses_is_over_too(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / "saves").write_text("no folder")
@@ -187,8 +234,8 @@ def test_a_state_that_is_being_updated_is_not_saved_and_training_goes_on(tmp_pat
 
 
 def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "PACED_BYTES_S", 1.0)
-    monkeypatch.setattr(saver, "PACED_S", 3600.0)
+    monkeypatch.setattr(writing, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(writing, "PACED_S", 3600.0)
     rank = Rank(tmp_path, every_steps=2)
     rank.boundary(2)
     rank.follow(2)
