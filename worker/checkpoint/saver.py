@@ -4,7 +4,8 @@ An update waits for a copy in memory at most, never for a store.  A store that i
 late, one that fails ends it; both are said, and the next boundary tries anew.  A paced save copies
 its share beside the training and writes the copy.  Without memory for that, or where somebody
 waits, it writes from the live state, and an update copies what is not yet read.
-Invariants: one save of a rank is written at a time; a save that is given up has no manifest.
+Invariants: one save of a rank is written at a time; a save that is given up has no manifest, unless
+its parts are all there: a new one may begin before rank 0 has seen the last of them.
 """
 
 from __future__ import annotations
@@ -187,6 +188,11 @@ class Saver:
         return self._save.staged_bytes if self._save is not None else 0
 
     @property
+    def reached_step(self) -> int | None:
+        """Completed steps of the state of this rank; None: nobody has told."""
+        return self._still.step
+
+    @property
     def newest_step(self) -> int | None:
         """Step of the newest save, however it is or ended."""
         return self._save.step if self._save is not None else None
@@ -246,13 +252,15 @@ class Saver:
         save.wrote()
         wrote_s, pause_s = time.monotonic(), LOOK_AGAIN_S
         while self._rank == 0:
+            is_last_look = save.is_given_up
             try:
                 commit(vault, attempt, self._ranks, self._model, save.saved, self._data_digest())
             except NotYet as missing:
                 save.lacks(missing)
-                if save.is_given_up_in(pause_s):
+                if is_last_look:
                     is_late = time.monotonic() - wrote_s >= LATE_S
                     raise GivenUp(str(missing) if is_late else "") from None
+                save.pause(pause_s)
                 pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
                 continue
             self._remove_outdated(vault)

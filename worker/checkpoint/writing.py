@@ -107,9 +107,9 @@ class Writing:
         self._hurried.set()
         self._reading.close()  # no update copies for it any more
 
-    def is_given_up_in(self, seconds: float) -> bool:
-        """Whether it is given up by then; waits until it is."""
-        return self._given_up.wait(seconds)
+    def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until it is given up."""
+        self._given_up.wait(seconds)
 
     def hurry(self) -> None:
         """Write the rest without a pause."""

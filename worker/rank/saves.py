@@ -1,7 +1,7 @@
 """The checkpoints that a rank saves while it trains: when, and what of it the operator asked.
 
-A save is due after so many steps, or once all ranks say that they are due; the ranks agree on its
-boundary as on that of a switch.
+A save is due after so many steps, or so many seconds.  The ranks agree on its boundary as on that
+of a switch, and none is ready while it still writes: else a slow rank would finish no save.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Saves:
         self._saver: Saver | None = None
         self._former: Saver | None = None  # of the epoch before, whose save may be under way
         self._plan_digest = ""
+        self._every_steps: int | None = None
         self._every_s: float | None = None
+        self._is_due = False  # by steps, until a save begins
         self._newest_s = 0.0  # when the newest save began, or the epoch
         self._is_told_to_suspend = self._is_told_to_save = False
         self._waits_for_evaluation = False  # of the step that is due
@@ -42,6 +44,8 @@ class Saves:
         self._newest_s = time.monotonic()
         how = move.directive.training.checkpoint
         self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
+        self._every_steps = how.every_steps if how else None
+        self._is_due &= self._every_steps is not None
 
     def hear(self, message: Save | Suspend) -> None:
         """Hear what is wanted at the next boundary; called in whatever thread."""
@@ -56,8 +60,11 @@ class Saves:
             return None
         if self._is_told_to_suspend:
             return SUSPEND
+        if (step := self._saver.reached_step) is not None:
+            self._note_due(step + 1)
         is_due = self._every_s is not None and time.monotonic() - self._newest_s >= self._every_s
-        return SAVE if (is_due or self._is_told_to_save) and not self._saver.is_writing else None
+        is_due = is_due or self._is_due or self._is_told_to_save
+        return SAVE if is_due and not self._saver.is_writing else None
 
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
@@ -66,16 +73,19 @@ class Saves:
 
         A step that is evaluated next is saved after that, with its held-out loss.
         """
-        saver, how = self._saver, spec.checkpoint
-        if saver is None or how is None or layout is None:
+        saver = self._saver
+        if saver is None or spec.checkpoint is None or layout is None:
             return
+        self._note_due(progress.step)
+        # At the boundary of a switch no vote says that all have written.
+        saves = agreed == SAVE or (agreed is not None and self._is_due and not saver.is_running)
         if agreed == SUSPEND:
             self._is_told_to_suspend = False
             self._suspension, self._since_s = (spec, progress, layout), time.monotonic()
             saver.hurry()
             self._begin_suspended()
-        elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
-            self._waits_for_evaluation = agreed in (None, SAVE) and spec.evaluates_at(progress.step)
+        elif saves:
+            self._waits_for_evaluation = agreed == SAVE and spec.evaluates_at(progress.step)
             if not self._waits_for_evaluation:
                 self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
 
@@ -145,6 +155,10 @@ class Saves:
         """Of this epoch and of the one before."""
         return tuple(saver for saver in (self._former, self._saver) if saver is not None)
 
+    def _note_due(self, step: int) -> None:
+        """Note whether a save is due by steps once so many are trained."""
+        self._is_due |= self._every_steps is not None and step % self._every_steps == 0
+
     def _begin_suspended(self) -> bool:
         """Begin the save of a suspension; False: the one before is still written."""
         assert self._saver is not None
@@ -171,6 +185,6 @@ class Saves:
         held.add_shards(layout.seat, layout.shards)
         if self._former is not None:
             self._former.give_up()
-        self._newest_s, self._is_told_to_save = time.monotonic(), False
+        self._newest_s, self._is_told_to_save, self._is_due = time.monotonic(), False, False
         saved = SavedStep.at(progress, spec, self._plan_digest, loss)
         saver.begin(saved, held.read, is_paced=is_paced)

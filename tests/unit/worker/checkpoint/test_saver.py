@@ -142,6 +142,24 @@ def test_a_save_that_waits_for_a_lost_rank_gives_way_to_the_next_one():
     assert newest(vault).attempt.step == 20
 
 
+def test_a_save_whose_parts_are_all_there_is_whole_though_the_next_one_begins(monkeypatch):
+    monkeypatch.setattr(saver_module, "LOOK_AGAIN_S", LIMIT_S)
+    vault, held, looks = MemoryVault(), State(MOE, 10), threading.Semaphore(0)
+    vault.fails = lambda operation, name: looks.release() if operation == "names" else None
+    first, other = savers(vault)
+    first.begin(about(MOE, 10), held.read)
+    assert looks.acquire(timeout=LIMIT_S)
+    time.sleep(0.2)  # it has found a part missing, and looks again much later
+    other.begin(about(MOE, 10), held.read)
+    assert outcomes(other) == [(10, "saved")]
+    assert first.begin(about(MOE, 20), held.read)
+    until_s = time.monotonic() + LIMIT_S / 2
+    while not first.has_records and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert [(record.step, record.outcome) for record in first.take_records()] == [(10, "saved")]
+    first.give_up()
+
+
 def test_old_checkpoints_go_once_a_new_one_is_whole():
     vault, held = MemoryVault(), State(MOE, 10)
     both = savers(vault, keep_last=2)

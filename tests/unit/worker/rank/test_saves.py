@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,7 @@ from worker.state.still import StillState
 from worker.training_settings import Checkpointing
 
 LIMIT_S = 30.0
-PLAN = plan("1x2")
+PLAN, TWO = plan("1x2"), plan("1x1+1x1")
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,10 @@ class _Says:
 
 
 class Rank:
-    """The only rank of a plan, which saves into a folder."""
+    """A rank of a plan, by default the only one, which saves into a folder."""
 
-    def __init__(self, folder, epoch=1, evaluate_every=None, **how):
-        directive = change(None, PLAN)
+    def __init__(self, folder, epoch=1, evaluate_every=None, plan=PLAN, rank=0, **how):
+        directive, self.plan, self.rank = change(None, plan), plan, rank
         data = directive.training.data.model_copy(
             update={"blend": directive.training.data.blend[:1]}
         )
@@ -74,15 +75,17 @@ class Rank:
 
     def follow(self, epoch):
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
-        member = updated.members[0]
+        member = updated.members[self.rank]
         move = plan_move(MODEL, updated, member.pod, member.slot)
-        saver = saver_of(MODEL, updated, PLAN, move.seat, self.still, lambda: self.free)
+        saver = saver_of(MODEL, updated, self.plan, move.seat, self.still, lambda: self.free)
         self.saves.begin(move, saver)
-        seats = RankMap.of(PLAN).seats
-        self.layout = Layout(epoch, seats, seats[0], shards_of(seats[0], whole_state()))
+        seats = RankMap.of(self.plan).seats
+        self.layout = Layout(epoch, seats, move.seat, shards_of(move.seat, whole_state()))
 
-    def boundary(self, step, agreed=None):
+    def boundary(self, step, agreed=None, is_whole=True):
         self.progress = Progress(step=step, updates=step)
+        if is_whole:
+            self.still.boundary(self.progress)
         self.saves.at_boundary(self.spec, self.progress, self.layout, agreed)
 
     def evaluated(self, loss, others_say=True):
@@ -103,6 +106,15 @@ class Rank:
         return [(record.step, record.outcome) for record in found]
 
 
+def train(step, *ranks):
+    """The step of all ranks of a world, at whose end they save if all are ready."""
+    for rank in ranks:
+        rank.still.boundary(Progress(step=step - 1))
+    votes = {rank.saves.ready() for rank in ranks}
+    for rank in ranks:
+        rank.boundary(step, next(iter(votes)) if len(votes) == 1 else None)
+
+
 def test_without_a_path_nothing_is_ready_and_nothing_saved(tmp_path):
     rank = Rank(tmp_path, every_steps=2)
     rank.spec = rank.spec.model_copy(update={"checkpoint": None})
@@ -115,11 +127,50 @@ def test_without_a_path_nothing_is_ready_and_nothing_saved(tmp_path):
 
 def test_steps_are_saved_as_often_as_the_job_says(tmp_path):
     rank = Rank(tmp_path, every_steps=2)
-    rank.boundary(1)
+    train(1, rank)
     assert rank.ended() == []
-    rank.boundary(2)
+    train(2, rank)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
+
+
+def test_a_step_that_is_due_while_a_rank_still_writes_is_made_up_for_later(tmp_path, monkeypatch):
+    """Rank 0 is faster in each save, and gives none up that the other goes on writing."""
+    held, sync = threading.Event(), os.fsync
+
+    def held_of_rank_1(file):
+        assert "rank-1-" not in str(Path(f"/proc/self/fd/{file}").readlink()) or held.wait(LIMIT_S)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", held_of_rank_1)
+    both = [Rank(tmp_path, plan=TWO, rank=rank, every_steps=2) for rank in (0, 1)]
+    for step in range(1, 7):
+        train(step, *both)
+    held.set()
+    until_s, step = time.monotonic() + LIMIT_S, 6
+    while step == 6 or complete(both[0].vault.names()) != (Attempt(1, 7), Attempt(1, 2)):
+        assert time.monotonic() < until_s
+        if all(rank.saves.ready() == SAVE for rank in both) and step == 6:
+            step += 1
+            train(step, *both)
+    assert [rank.ended() for rank in both] == [[(2, "saved"), (7, "saved")]] * 2
+
+
+def test_a_due_step_that_a_rank_missed_is_saved_where_the_next_epoch_begins(tmp_path):
+    rank = Rank(tmp_path, every_steps=2)
+    rank.boundary(2)  # the others were not ready
+    rank.boundary(3, agreed=2)
+    assert rank.ended() == [(3, "saved")]
+    rank.boundary(5, agreed=3)
+    assert rank.ended() == []
+
+
+def test_no_save_is_given_up_for_one_where_the_next_epoch_begins(tmp_path):
+    both = [Rank(tmp_path, plan=TWO, rank=rank, every_steps=2) for rank in (0, 1)]
+    both[0].boundary(2, agreed=SAVE)
+    both[0].boundary(4, agreed=2)  # the other one still writes
+    both[1].boundary(2, agreed=SAVE)
+    assert [rank.ended() for rank in both] == [[(2, "saved")]] * 2
 
 
 def test_a_rank_is_ready_to_save_once_its_time_has_passed(tmp_path):
@@ -226,9 +277,8 @@ def test_a_suspension_needs_no_memory_for_a_copy(tmp_path):
 def test_a_state_that_is_being_updated_is_not_saved_and_training_goes_on(tmp_path):
     rank = Rank(tmp_path)
     rank.still.before_update("1.q")
-    rank.boundary(5, SAVE)
+    rank.boundary(5, SAVE, is_whole=False)
     assert rank.ended() == [(5, "failed")]
-    rank.still.boundary(Progress(step=6))
     rank.boundary(6, SAVE)
     assert rank.ended() == [(6, "saved")]
 
@@ -237,7 +287,7 @@ def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path,
     monkeypatch.setattr(writing, "PACED_BYTES_S", 1.0)
     monkeypatch.setattr(writing, "PACED_S", 3600.0)
     rank = Rank(tmp_path, every_steps=2)
-    rank.boundary(2)
+    train(2, rank)
     rank.follow(2)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
@@ -245,7 +295,7 @@ def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path,
 
 def test_checkpoints_of_an_earlier_job_of_the_name_are_older(tmp_path):
     rank = Rank(tmp_path, every_steps=2, epochs_before=5)
-    rank.boundary(2)
+    train(2, rank)
     rank.ended()
     assert complete(rank.vault.names()) == (Attempt(epoch=6, step=2),)
 
@@ -256,10 +306,10 @@ def manifest_of(rank, epoch, step):
 
 def test_a_step_that_is_evaluated_is_saved_once_its_loss_is_known(tmp_path):
     rank = Rank(tmp_path, every_steps=2, evaluate_every=4)
-    rank.boundary(2)
+    train(2, rank)
     assert rank.ended() == [(2, "saved")]
     assert manifest_of(rank, 1, 2).held_out_loss is None
-    rank.boundary(4)
+    train(4, rank)
     assert not rank.saves.is_running
     assert rank.evaluated(1.5) is False  # nobody asks for the best
     assert rank.ended() == [(4, "saved")]
@@ -305,7 +355,7 @@ def test_an_edit_of_the_job_changes_nothing_in_the_middle_of_an_epoch(tmp_path):
 
 def test_a_due_save_whose_loss_is_not_finite_has_none(tmp_path):
     rank = Rank(tmp_path, every_steps=2, evaluate_every=2)
-    rank.boundary(2)
+    train(2, rank)
     rank.evaluated(float("inf"))
     assert rank.ended() == [(2, "saved")]
     assert manifest_of(rank, 1, 2).held_out_loss is None
