@@ -155,6 +155,8 @@ class Saver:
             patience_s += self._file_bytes / LEAST_BYTES_S
         if time.monotonic() - max(since_s, save.moved_s) < patience_s:
             return False
+        if save.is_saved:  # old checkpoints are not waited for
+            return True
         save.give_up(f"nothing was written within {patience_s:.0f} s")
         return True
 
@@ -199,9 +201,8 @@ class Saver:
 
     @property
     def saved_step(self) -> int | None:
-        """Step of the newest save, if that has ended well."""
-        save = self._save
-        return save.step if save is not None and save.is_saved and not save.is_running else None
+        """Step of the newest save, once it is saved; old ones may still be removed."""
+        return self._save.step if self._save is not None and self._save.is_saved else None
 
     def may_be_best(self, loss: float) -> bool:
         """Whether a save could begin, and none that this rank knows has so low a loss."""
@@ -254,7 +255,7 @@ class Saver:
         while self._rank == 0:
             is_last_look = save.is_given_up
             try:
-                commit(vault, attempt, self._ranks, self._model, save.saved, self._data_digest())
+                commit(vault, attempt, self._ranks, self._model, save.state, self._data_digest())
             except NotYet as missing:
                 save.lacks(missing)
                 if is_last_look:
@@ -263,13 +264,24 @@ class Saver:
                 save.pause(pause_s)
                 pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
                 continue
-            self._remove_outdated(vault)
-            self._tidy(vault)
+            save.saved()
+            self._clear(vault)
             break
         return sum(part.files.values())
 
+    def _clear(self, vault: Vault) -> None:
+        """Remove what need not stay; the checkpoint is whole, whether that succeeds or not."""
+        try:
+            self._remove_outdated(vault)
+        except VaultFailed as failure:
+            LOG.warning("old checkpoints are not removed: %s", failure)
+        try:
+            vault.tidy(BROKEN_OFF_S)
+        except VaultFailed as failure:
+            LOG.warning("what broken writes left is not removed: %s", failure)
+
     def _remove_outdated(self, vault: Vault) -> None:
-        """Remove what need not stay."""
+        """Remove checkpoints that need not stay."""
         names, losses = vault.names(), None
         if self.keeps_best:
             known = self._losses
@@ -280,13 +292,6 @@ class Saver:
             self._best = _best(losses)
         for name in outdated(names, self._keep_last, losses):
             vault.remove(name)
-
-    def _tidy(self, vault: Vault) -> None:
-        """Remove what broken writes left; the checkpoint is whole, whether that succeeds or not."""
-        try:
-            vault.tidy(BROKEN_OFF_S)
-        except VaultFailed as failure:
-            LOG.warning("what broken writes left is not removed: %s", failure)
 
 
 def saver_of(

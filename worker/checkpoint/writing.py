@@ -41,7 +41,7 @@ class Writing:
         began_s: the start, by the monotonic clock.
         moved_s: when a byte was last written, or a file of another rank seen, as far as is known.
         is_writing: the part of this rank is not in the store yet.
-        is_saved: it has ended well.
+        is_saved: this rank's part is saved; of rank 0: the whole checkpoint.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Writing:
         *,
         is_paced: bool,
     ) -> None:
-        self.saved, self.is_writing, self.is_saved = saved, True, False
+        self.state, self.is_writing, self.is_saved = saved, True, False
         self.began_s = self.moved_s = time.monotonic()
         self._reading, self._still = reading, still
         self._write, self._end = write, end
@@ -81,12 +81,12 @@ class Writing:
     @property
     def step(self) -> int:
         """Completed steps of the state."""
-        return self.saved.step
+        return self.state.step
 
     @property
     def loss(self) -> float | None:
         """The held-out loss of the state."""
-        return self.saved.held_out_loss
+        return self.state.held_out_loss
 
     @property
     def staged_bytes(self) -> int:
@@ -131,6 +131,10 @@ class Writing:
         """This rank's part is in the store."""
         self.is_writing, self.moved_s = False, time.monotonic()
 
+    def saved(self) -> None:
+        """All that this rank has to save is saved."""
+        self.is_saved, self.moved_s = True, time.monotonic()
+
     def lacks(self, missing: NotYet) -> None:
         """The store does not hold the parts of all ranks yet."""
         if self._lacking is None or missing.objects > self._lacking.objects:
@@ -157,6 +161,7 @@ class Writing:
         except Exception as failure:  # whatever it is, training goes on
             outcome, error = "failed", str(failure) or type(failure).__name__
         self._still.end(self._reading)
-        self.is_saved = outcome == "saved"
+        if outcome == "saved":
+            self.saved()
         if outcome != "given up" or not self._is_told:
             self._end(self, outcome, error, num_bytes)

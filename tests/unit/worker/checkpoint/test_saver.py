@@ -359,6 +359,41 @@ def test_a_saver_without_a_save_has_nothing_to_wait_for(calls):
     assert saver.take_records() == ()
 
 
+@pytest.mark.parametrize("operation", ["names", "remove"])
+def test_a_checkpoint_is_saved_though_old_ones_are_not_removed(operation, caplog):
+    vault, held = MemoryVault(), State(MOE, 10)
+
+    def refuse(called, name):
+        if called == operation and name in ("", "step-10.e1/manifest.json"):
+            raise VaultFailed("the store removes nothing", "refused")
+
+    both = savers(vault, keep_last=1)
+    for step in (10, 20):
+        vault.fails = refuse if step == 20 else lambda *_: None
+        for saver in both:
+            saver.begin(about(MOE, step), held.read)
+        assert [outcomes(saver) for saver in both] == [[(step, "saved")]] * 2
+    assert complete([*vault.objects])[0].step == 20
+    assert "old checkpoints are not removed: the store removes nothing" in caplog.text
+
+
+def test_a_checkpoint_is_saved_while_old_ones_are_still_removed(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 0.1)
+    vault, held, free = MemoryVault(), State(MOE, 10), threading.Event()
+    vault.fails = lambda operation, name: operation == "tidy" and free.wait(LIMIT_S)
+    first, other = savers(vault)
+    other.begin(about(MOE, 10), held.read)
+    assert outcomes(other) == [(10, "saved")]
+    first.begin(about(MOE, 10), held.read)
+    until_s = time.monotonic() + LIMIT_S
+    while first.saved_step is None and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert until_silent(first) >= 0.1
+    assert (first.saved_step, first.is_running) == (10, True)
+    free.set()
+    assert outcomes(first) == [(10, "saved")]
+
+
 @pytest.mark.parametrize("refuses", [False, True])
 def test_what_broken_writes_left_goes_after_a_save_which_is_whole_all_the_same(refuses, caplog):
     vault, held, calls = MemoryVault(), State(MOE, 10), []
