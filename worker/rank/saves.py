@@ -36,9 +36,10 @@ class Saves:
         self._since_s = 0.0  # when the suspension, or the end, began
 
     def begin(self, move: Move, saver: Saver | None) -> None:
-        """Follow a new epoch; the save of the epoch before goes on until the next one begins."""
+        """Follow a new epoch; the save of the epoch before goes on until the next save or epoch."""
         if self._saver is not None:
             self._saver.hurry()
+        self._end_former()
         self._former, self._saver, self._suspension = self._saver, saver, None
         self._is_told_to_suspend = self._is_told_to_save = self._waits_for_evaluation = False
         self._newest_s = time.monotonic()
@@ -155,6 +156,11 @@ class Saves:
         """Of this epoch and of the one before."""
         return tuple(saver for saver in (self._former, self._saver) if saver is not None)
 
+    def _end_former(self) -> None:
+        """Give up the save of the epoch before, which nobody waits for any more."""
+        if self._former is not None:
+            self._former.give_up()
+
     def _note_due(self, step: int) -> None:
         """Note whether a save is due by steps once so many are trained."""
         self._is_due |= self._every_steps is not None and step % self._every_steps == 0
@@ -183,8 +189,7 @@ class Saves:
     ) -> None:
         held = HeldState(spec.model_shape())
         held.add_shards(layout.seat, layout.shards)
-        if self._former is not None:
-            self._former.give_up()
+        self._end_former()
         self._newest_s, self._is_told_to_save, self._is_due = time.monotonic(), False, False
         saved = SavedStep.at(progress, spec, self._plan_digest, loss)
         saver.begin(saved, held.read, is_paced=is_paced)

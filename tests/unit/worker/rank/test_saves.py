@@ -77,8 +77,8 @@ class Rank:
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
         member = updated.members[self.rank]
         move = plan_move(MODEL, updated, member.pod, member.slot)
-        saver = saver_of(MODEL, updated, self.plan, move.seat, self.still, lambda: self.free)
-        self.saves.begin(move, saver)
+        self.saver = saver_of(MODEL, updated, self.plan, move.seat, self.still, lambda: self.free)
+        self.saves.begin(move, self.saver)
         seats = RankMap.of(self.plan).seats
         self.layout = Layout(epoch, seats, move.seat, shards_of(move.seat, whole_state()))
 
@@ -291,6 +291,16 @@ def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path,
     rank.follow(2)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
+
+
+def test_a_save_that_cannot_be_whole_ends_with_the_second_change_of_plan(tmp_path):
+    rank = Rank(tmp_path, plan=TWO, every_steps=2)
+    train(2, rank)  # rank 1 is lost, and never saves its part
+    former = rank.saver
+    rank.follow(2)
+    assert not former.wait(0.2)
+    rank.follow(3)
+    assert former.wait(LIMIT_S)
 
 
 def test_checkpoints_of_an_earlier_job_of_the_name_are_older(tmp_path):
