@@ -17,7 +17,7 @@ SAVES_MOST = 64  # that an agent may tell of: earlier ones kept so many
 SaveOutcome = Literal[
     "saved",  # this rank's part; of rank 0: the whole checkpoint
     "failed",  # the store failed; the next boundary tries anew
-    "given up",  # another save, or another epoch, began before it was whole
+    "given up",  # another save, or another epoch, began before it was whole; its error says why
     "late",  # the save before was still written, so this one was left out
 ]
 RefusedCode = Literal[

@@ -98,7 +98,7 @@ def test_a_job_that_loses_all_nodes_twice_ends_by_itself(folder, expected):
     assert result["phase"] == "Complete"
     assert [epoch["reason"] for epoch in result["epochs"]] == ["start"] * 3
     firsts = [epoch["first_step"] for epoch in result["epochs"]]
-    assert all(first % 5 == 0 for first in firsts)
+    assert min(firsts[1:]) >= 5
     lasts = [epoch["last_step"] for epoch in result["epochs"]]
     assert all(last + 1 - first <= 2 * 5 for last, first in zip(lasts, firsts[1:], strict=False))
     assert len(result["losses"]) == STEPS

@@ -218,12 +218,12 @@ class Actor:
         engine = self.state.engine
         assert engine is not None
         before = RULES.count("read"), RULES.count("copy")
-        result = engine.train_step(None)
+        result = engine.train_step(self.saves.ready())
         if is_alone:
             self.say("budget", [RULES.count("read") - before[0], RULES.count("copy") - before[1]])
         self.say("loss", result.loss)
         self.say("norm", repr(result.gradient_norm))
-        self.saves.at_boundary(spec, engine.progress, self.state.layout, None)
+        self.saves.at_boundary(spec, engine.progress, self.state.layout, result.agreed_epoch)
 
     def evaluate(self) -> None:
         assert self.state.engine is not None

@@ -8,7 +8,7 @@ Source: design of checkpoints ("writers", blocks).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 import numpy as np
@@ -83,6 +83,13 @@ def _ranges(start: int, stop: int, most: int) -> list[tuple[int, int]]:
 def numel(tensor: Tensor, box: Piece) -> int:
     """Elements of a box."""
     return (box.stop - box.start) * (box.expert_stop - box.expert_start) * tensor.row_numel
+
+
+def largest_file(model: ModelShape, boxes: Mapping[int, Sequence[Piece]]) -> int:
+    """Elements of the largest file of all ranks, each with these boxes."""
+    tensors = {tensor.name: tensor for tensor in model_tensors(model)}
+    files = (file for mine in boxes.values() for file in by_file(mine))
+    return max((sum(numel(tensors[box.tensor], box) for box in file) for file in files), default=0)
 
 
 def offsets(tensor: Tensor, box: Piece) -> list[int]:

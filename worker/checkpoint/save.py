@@ -49,7 +49,15 @@ class RankPart(Frozen):
 
 
 class NotYet(Exception):
-    """Some ranks have not saved their part yet, as far as this one sees."""
+    """Some ranks have not saved their part yet, as far as this one sees.
+
+    Attributes:
+        objects: number of those that the store holds of all ranks.
+    """
+
+    def __init__(self, sentence: str, objects: int) -> None:
+        super().__init__(sentence)
+        self.objects = objects
 
 
 def save_part(
@@ -112,7 +120,8 @@ def commit(
     if missing:
         raise NotYet(
             f"{attempt} lacks the parts of {counted(len(missing), 'rank')}, the first of rank "
-            f"{missing[0]}; give a path that all pods see"
+            f"{missing[0]}; give a path that all pods see",
+            len(there),
         )
     files: dict[str, int] = {}
     boxes: list[SavedBox] = []

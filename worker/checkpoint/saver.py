@@ -4,7 +4,8 @@ An update waits for a copy in memory at most, never for a store.  A store that i
 late, one that fails ends it; both are said, and the next boundary tries anew.  A paced save copies
 its share beside the training and writes the copy.  Without memory for that, or where somebody
 waits, it writes from the live state, and an update copies what is not yet read.
-Invariants: one save of a rank is written at a time; a save that is given up has no manifest.
+Invariants: one save of a rank is written at a time; a save that is given up has no manifest, unless
+its parts are all there: a new one may begin before rank 0 has seen the last of them.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-
-import torch
+from collections.abc import Callable, Mapping, Sequence
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
@@ -25,25 +24,26 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
-from worker.checkpoint.boxes import by_file, numel, written
+from worker.checkpoint.boxes import by_file, largest_file, numel, written
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
-from worker.checkpoint.save import NotYet, Read, commit, save_part
+from worker.checkpoint.save import NotYet, commit, save_part
 from worker.checkpoint.vaults.open_vault import open_vault
 from worker.checkpoint.vaults.vault import Vault, VaultFailed
+from worker.checkpoint.writing import GivenUp, Writing
 from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.device.device import CPU, Device
-from worker.state.still import Dropped, ReadBox, Reading, StillState
+from worker.state.still import ReadBox, StillState
 
 LOG = logging.getLogger(__name__)
 # For the parts of other ranks; twice as long after each look, as a look may be many requests.
 LOOK_AGAIN_S, LOOK_AGAIN_MOST_S = 0.1, 3.2
 BROKEN_OFF_S = 86_400.0  # no write takes a day
+# A suspension, or the end of a job, waits so long for the next byte of a save.  Of other ranks a
+# store shows whole files alone, so these have the time of the largest one at this rate beside it.
+SILENT_S, LEAST_BYTES_S = 60.0, 10e6
 LATE_S = 30.0  # parts of other ranks that take longer are missed; they may be in another folder
-# A paced save takes so long, or as long as this rate takes for it where that is less: writing costs
-# 2 s of a core for each GB, which are 4 % of it then.
-PACED_S, PACED_BYTES_S = 45.0, 20e6
 
 
 class Saver:
@@ -62,6 +62,7 @@ class Saver:
         still: of the rank.
         free_bytes: gives the memory of the host that copies of the state may take.
         device: that holds the state.
+        file_bytes: of the largest file of any rank.
     """
 
     def __init__(
@@ -79,8 +80,9 @@ class Saver:
         free_bytes: Callable[[], int],
         keep_best: bool = False,
         device: Device = CPU,
+        file_bytes: int = 0,
     ) -> None:
-        self._device = device
+        self._device, self._file_bytes = device, file_bytes
         self._data_digest = functools.cache(data_digest)
         self._open = functools.cache(open_)
         self._model, self._epoch = model, epoch
@@ -94,7 +96,7 @@ class Saver:
         self._num_bytes = elements * element_bytes(PARTS)
         self._lock = threading.Lock()
         self._records: list[SaveRecord] = []
-        self._save: _Save | None = None
+        self._save: Writing | None = None
 
     def begin(self, saved: SavedStep, read: ReadBox, *, is_paced: bool = False) -> bool:
         """Save the state of this boundary; False: the save before is still written.
@@ -120,7 +122,7 @@ class Saver:
         except RuntimeError as error:
             self._note(saved.step, "failed", error=str(error))
             return False
-        self._save = _Save(self, saved, reading, is_paced=is_paced)
+        self._save = Writing(saved, reading, self._still, self._write, self._end, is_paced=is_paced)
         return True
 
     def hurry(self) -> None:
@@ -139,6 +141,25 @@ class Saver:
         if self._save is not None:
             self._save.give_up()
 
+    def end_if_silent(self, since_s: float) -> bool:
+        """Give up the save under way if nothing was written for too long; False: wait for it.
+
+        Args:
+            since_s: when the wait began, by the monotonic clock.
+        """
+        save = self._save
+        if save is None or not save.is_running:
+            return True
+        patience_s = SILENT_S
+        if not save.is_writing:  # it waits for the parts of other ranks
+            patience_s += self._file_bytes / LEAST_BYTES_S
+        if time.monotonic() - max(since_s, save.moved_s) < patience_s:
+            return False
+        if save.is_saved:  # old checkpoints are not waited for
+            return True
+        save.give_up(f"nothing was written within {patience_s:.0f} s")
+        return True
+
     def wait(self, seconds: float) -> bool:
         """Wait for the save under way; False: it has not ended by then."""
         return self._save is None or self._save.wait(seconds)
@@ -154,6 +175,11 @@ class Saver:
         return self._save is not None and self._save.is_running
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether the newest save was given up; a store may hold its thread all the same."""
+        return self._save is not None and self._save.is_given_up
+
+    @property
     def has_records(self) -> bool:
         """Whether the end of a save is still to be taken."""
         return bool(self._records)
@@ -164,15 +190,19 @@ class Saver:
         return self._save.staged_bytes if self._save is not None else 0
 
     @property
+    def reached_step(self) -> int | None:
+        """Completed steps of the state of this rank; None: nobody has told."""
+        return self._still.step
+
+    @property
     def newest_step(self) -> int | None:
         """Step of the newest save, however it is or ended."""
         return self._save.step if self._save is not None else None
 
     @property
     def saved_step(self) -> int | None:
-        """Step of the newest save, if that has ended well."""
-        save = self._save
-        return save.step if save is not None and save.is_saved and not save.is_running else None
+        """Step of the newest save, once it is saved; old ones may still be removed."""
+        return self._save.step if self._save is not None and self._save.is_saved else None
 
     def may_be_best(self, loss: float) -> bool:
         """Whether a save could begin, and none that this rank knows has so low a loss."""
@@ -209,30 +239,49 @@ class Saver:
         with self._lock:
             self._records.append(record)
 
-    def _write(
-        self, saved: SavedStep, read: Read, wrote: Callable[[], None], given_up: threading.Event
-    ) -> int:
+    def _end(self, save: Writing, outcome: SaveOutcome, error: str | None, num_bytes: int) -> None:
+        """Tell how a save ended."""
+        if outcome != "saved" and error is not None:
+            LOG.warning("checkpoint of step %d is not saved: %s", save.step, error)
+        seconds = time.monotonic() - save.began_s
+        self._note(save.step, outcome, save.waited_s, seconds, num_bytes, error, save.loss)
+
+    def _write(self, save: Writing) -> int:
         """Both phases; the bytes of this rank."""
-        vault, attempt = self._open(), Attempt(self._epoch, saved.step)
-        part = save_part(vault, attempt, self._rank, self._model, self._pieces, read)
-        wrote()
+        vault, attempt = self._open(), Attempt(self._epoch, save.step)
+        part = save_part(vault, attempt, self._rank, self._model, self._pieces, save.read)
+        save.wrote()
         wrote_s, pause_s = time.monotonic(), LOOK_AGAIN_S
         while self._rank == 0:
+            is_last_look = save.is_given_up
             try:
-                commit(vault, attempt, self._ranks, self._model, saved, self._data_digest())
+                commit(vault, attempt, self._ranks, self._model, save.state, self._data_digest())
             except NotYet as missing:
-                if given_up.wait(pause_s):
+                save.lacks(missing)
+                if is_last_look:
                     is_late = time.monotonic() - wrote_s >= LATE_S
-                    raise _GivenUp(str(missing) if is_late else "") from None
+                    raise GivenUp(str(missing) if is_late else "") from None
+                save.pause(pause_s)
                 pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
                 continue
-            self._remove_outdated(vault)
-            self._tidy(vault)
+            save.saved()
+            self._clear(vault)
             break
         return sum(part.files.values())
 
+    def _clear(self, vault: Vault) -> None:
+        """Remove what need not stay; the checkpoint is whole, whether that succeeds or not."""
+        try:
+            self._remove_outdated(vault)
+        except VaultFailed as failure:
+            LOG.warning("old checkpoints are not removed: %s", failure)
+        try:
+            vault.tidy(BROKEN_OFF_S)
+        except VaultFailed as failure:
+            LOG.warning("what broken writes left is not removed: %s", failure)
+
     def _remove_outdated(self, vault: Vault) -> None:
-        """Remove what need not stay."""
+        """Remove checkpoints that need not stay."""
         names, losses = vault.names(), None
         if self.keeps_best:
             known = self._losses
@@ -243,13 +292,6 @@ class Saver:
             self._best = _best(losses)
         for name in outdated(names, self._keep_last, losses):
             vault.remove(name)
-
-    def _tidy(self, vault: Vault) -> None:
-        """Remove what broken writes left; the checkpoint is whole, whether that succeeds or not."""
-        try:
-            vault.tidy(BROKEN_OFF_S)
-        except VaultFailed as failure:
-            LOG.warning("what broken writes left is not removed: %s", failure)
 
 
 def saver_of(
@@ -282,87 +324,8 @@ def saver_of(
         still=still,
         free_bytes=free_bytes,
         device=device,
+        file_bytes=largest_file(model, boxes) * element_bytes(PARTS),
     )
-
-
-class _Save:
-    """One save in a thread of its own."""
-
-    def __init__(self, saver: Saver, saved: SavedStep, reading: Reading, *, is_paced: bool) -> None:
-        self.is_writing, self.is_saved = True, False
-        self._bytes_s = max(PACED_BYTES_S, reading.live_bytes / PACED_S)
-        self._read_bytes = 0
-        self._hurried = threading.Event()
-        if not is_paced:
-            self._hurried.set()
-        self._saver, self._saved, self._reading = saver, saved, reading
-        self._began_s = time.monotonic()
-        self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoint", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    @property
-    def step(self) -> int:
-        return self._saved.step
-
-    @property
-    def loss(self) -> float | None:
-        return self._saved.held_out_loss
-
-    @property
-    def staged_bytes(self) -> int:
-        return self._reading.staged_bytes
-
-    def give_up(self) -> None:
-        self._given_up.set()
-        self._hurried.set()
-        self._reading.close()  # no update copies for it any more
-
-    def hurry(self) -> None:
-        self._hurried.set()
-
-    def wait(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def _read(self, box: Piece) -> Iterator[Iterator[torch.Tensor]]:
-        due_s = self._began_s + self._read_bytes / self._bytes_s
-        self._hurried.wait(max(0.0, due_s - time.monotonic()))
-        for part in self._reading.chunks(box):
-            yield self._counted(part)
-
-    def _counted(self, part: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-        for chunk in part:
-            self._read_bytes += chunk.nbytes
-            yield chunk
-
-    def _wrote(self) -> None:
-        self.is_writing = False
-
-    def _run(self) -> None:
-        outcome: SaveOutcome = "saved"
-        error, num_bytes, reading = None, 0, self._reading
-        try:
-            if not self._hurried.is_set() and not reading.stage():
-                self.hurry()
-            num_bytes = self._saver._write(self._saved, self._read, self._wrote, self._given_up)
-        except (_GivenUp, Dropped) as why:
-            outcome, error = "given up", str(why) or None
-            if isinstance(why, Dropped) and error:
-                outcome = "failed"
-        except Exception as failure:  # whatever it is, training goes on
-            outcome, error = "failed", str(failure) or type(failure).__name__
-        if outcome == "failed":
-            LOG.warning("checkpoint of step %d is not saved: %s", self._saved.step, error)
-        self._saver._still.end(reading)
-        self.is_saved = outcome == "saved"
-        seconds = time.monotonic() - self._began_s
-        waited_s, loss = reading.waited_s, self._saved.held_out_loss
-        self._saver._note(self._saved.step, outcome, waited_s, seconds, num_bytes, error, loss)
 
 
 def _loss_of(vault: Vault, attempt: Attempt) -> float | None:
@@ -387,7 +350,3 @@ def _best(losses: Mapping[Attempt, float | None]) -> BestCheckpoint | None:
     if attempt is None or loss is None:
         return None
     return BestCheckpoint(epoch=attempt.epoch, step=attempt.step, held_out_loss=loss)
-
-
-class _GivenUp(Exception):
-    """The save ends early; nothing is wrong."""

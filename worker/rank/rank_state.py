@@ -111,6 +111,7 @@ class RankState:
         """Give the state to the new layout and its engine; answers the old engine."""
         old, self.engine = self.engine, engine
         self.layout, self.also, self.progress = layout, None, progress
+        self.still.boundary(progress)
         if engine is not None:
             engine.progress = progress
         return old

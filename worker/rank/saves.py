@@ -1,7 +1,7 @@
 """The checkpoints that a rank saves while it trains: when, and what of it the operator asked.
 
-A save is due after so many steps, or once all ranks say that they are due; the ranks agree on its
-boundary as on that of a switch.
+A save is due after so many steps, or so many seconds.  The ranks agree on its boundary as on that
+of a switch, and none is ready while it still writes: else a slow rank would finish no save.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from worker.rank.rank_state import Layout
 from worker.state.held_state import HeldState
 from worker.world.world import World
 
-SUSPEND_S = 60.0  # a suspension, or the end, waits so long for a store
-
 
 class Saves:
     """The saver of the epoch that trains; a job without checkpoints has none."""
@@ -28,22 +26,27 @@ class Saves:
         self._saver: Saver | None = None
         self._former: Saver | None = None  # of the epoch before, whose save may be under way
         self._plan_digest = ""
+        self._every_steps: int | None = None
         self._every_s: float | None = None
+        self._is_due = False  # by steps, until a save begins
         self._newest_s = 0.0  # when the newest save began, or the epoch
         self._is_told_to_suspend = self._is_told_to_save = False
         self._waits_for_evaluation = False  # of the step that is due
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
-        self._until_s = 0.0  # of the suspension
+        self._since_s = 0.0  # when the suspension, or the end, began
 
     def begin(self, move: Move, saver: Saver | None) -> None:
-        """Follow a new epoch; the save of the epoch before goes on until the next one begins."""
+        """Follow a new epoch; the save of the epoch before goes on until the next save or epoch."""
         if self._saver is not None:
             self._saver.hurry()
+        self._end_former()
         self._former, self._saver, self._suspension = self._saver, saver, None
         self._is_told_to_suspend = self._is_told_to_save = self._waits_for_evaluation = False
         self._newest_s = time.monotonic()
         how = move.directive.training.checkpoint
         self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
+        self._every_steps = how.every_steps if how else None
+        self._is_due &= self._every_steps is not None
 
     def hear(self, message: Save | Suspend) -> None:
         """Hear what is wanted at the next boundary; called in whatever thread."""
@@ -58,8 +61,11 @@ class Saves:
             return None
         if self._is_told_to_suspend:
             return SUSPEND
+        if (step := self._saver.reached_step) is not None:
+            self._note_due(step + 1)
         is_due = self._every_s is not None and time.monotonic() - self._newest_s >= self._every_s
-        return SAVE if (is_due or self._is_told_to_save) and not self._saver.is_writing else None
+        is_due = is_due or self._is_due or self._is_told_to_save
+        return SAVE if is_due and not self._saver.is_writing else None
 
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
@@ -68,16 +74,19 @@ class Saves:
 
         A step that is evaluated next is saved after that, with its held-out loss.
         """
-        saver, how = self._saver, spec.checkpoint
-        if saver is None or how is None or layout is None:
+        saver = self._saver
+        if saver is None or spec.checkpoint is None or layout is None:
             return
+        self._note_due(progress.step)
+        # At the boundary of a switch no vote says that all have written.
+        saves = agreed == SAVE or (agreed is not None and self._is_due and not saver.is_running)
         if agreed == SUSPEND:
             self._is_told_to_suspend = False
-            self._suspension, self._until_s = (spec, progress, layout), time.monotonic() + SUSPEND_S
+            self._suspension, self._since_s = (spec, progress, layout), time.monotonic()
             saver.hurry()
             self._begin_suspended()
-        elif agreed == SAVE or (how.every_steps and progress.step % how.every_steps == 0):
-            self._waits_for_evaluation = agreed in (None, SAVE) and spec.evaluates_at(progress.step)
+        elif saves:
+            self._waits_for_evaluation = agreed == SAVE and spec.evaluates_at(progress.step)
             if not self._waits_for_evaluation:
                 self._save(saver, spec, progress, layout, is_paced=not self._is_told_to_save)
 
@@ -114,29 +123,24 @@ class Saves:
         if saver is None or self._suspension is None:
             return False
         _, progress, _ = self._suspension
-        is_late = time.monotonic() >= self._until_s
-        has_begun = self._begin_suspended()
-        if saver.is_running or (not has_begun and saver.is_writing):
-            if not is_late:
-                return None
-            saver.give_up()
+        if not self._begin_suspended() and not saver.is_running:
+            return None  # the save before has just ended
+        if not saver.end_if_silent(self._since_s):
+            return None
         self._suspension = None
         return saver.saved_step == progress.step
 
     def end(self) -> None:
-        """All steps are trained: the save under way is waited for, as long as a suspension."""
-        self._until_s = time.monotonic() + SUSPEND_S
+        """All steps are trained: the save under way is waited for as in a suspension."""
+        self._since_s = time.monotonic()
         if self._saver is not None:
             self._saver.hurry()
 
     def has_ended(self) -> bool:
         """Whether nothing is waited for at the end any more."""
-        running = [saver for saver in self._savers if saver.is_running]
-        if running and time.monotonic() < self._until_s:
-            return False
-        for saver in running:
-            saver.give_up()
-        return True
+        awaited = [one for one in self._savers if one.is_running and not one.is_given_up]
+        ended = [saver.end_if_silent(self._since_s) for saver in awaited]
+        return all(ended)
 
     @property
     def is_running(self) -> bool:
@@ -152,14 +156,26 @@ class Saves:
         """Of this epoch and of the one before."""
         return tuple(saver for saver in (self._former, self._saver) if saver is not None)
 
+    def _end_former(self) -> None:
+        """Give up the save of the epoch before, which nobody waits for any more."""
+        if self._former is not None:
+            self._former.give_up()
+
+    def _note_due(self, step: int) -> None:
+        """Note whether a save is due by steps once so many are trained."""
+        self._is_due |= self._every_steps is not None and step % self._every_steps == 0
+
     def _begin_suspended(self) -> bool:
-        """Begin the save of a suspension once the one before is written; whether it has begun."""
+        """Begin the save of a suspension; False: the one before is still written."""
         assert self._saver is not None
         assert self._suspension is not None
         spec, progress, layout = self._suspension
-        if self._saver.newest_step != progress.step and not self._saver.is_writing:
-            self._save(self._saver, spec, progress, layout, is_paced=False)
-        return self._saver.newest_step == progress.step
+        if self._saver.newest_step == progress.step:
+            return True
+        if self._saver.is_writing:
+            return False
+        self._save(self._saver, spec, progress, layout, is_paced=False)
+        return True
 
     def _save(
         self,
@@ -173,8 +189,7 @@ class Saves:
     ) -> None:
         held = HeldState(spec.model_shape())
         held.add_shards(layout.seat, layout.shards)
-        if self._former is not None:
-            self._former.give_up()
-        self._newest_s, self._is_told_to_save = time.monotonic(), False
+        self._end_former()
+        self._newest_s, self._is_told_to_save, self._is_due = time.monotonic(), False, False
         saved = SavedStep.at(progress, spec, self._plan_digest, loss)
         saver.begin(saved, held.read, is_paced=is_paced)

@@ -200,6 +200,11 @@ class StillState:
         self._is_updating = False
         self._step: int | None = None
 
+    @property
+    def step(self) -> int | None:
+        """Completed steps of the state at the last boundary; None: there was none."""
+        return self._step
+
     def before_update(self, tensor: str) -> None:
         """See `Still`."""
         self._is_updating = True

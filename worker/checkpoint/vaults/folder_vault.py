@@ -14,11 +14,13 @@ import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedWriter
 from pathlib import Path
 
 from planner.wording import reason_of
 from worker.checkpoint.vaults.vault import NAME, Facts, VaultFailed, Why, check_name, whole
 
+SYNC_BYTES = 64 << 20  # of a file; so its writer is not far ahead of the disk
 _NUMBER = itertools.count()
 _WHY: dict[int | None, Why] = {
     errno.ENOSPC: "full",
@@ -135,10 +137,13 @@ class FolderVault:
         draft = path.with_name(f".{path.name}.{owner}")
         try:
             with draft.open("xb") as opened:
+                unsynced = 0
                 for chunk in chunks:
-                    opened.write(chunk)
-                opened.flush()
-                os.fsync(opened.fileno())
+                    unsynced += opened.write(chunk)
+                    if unsynced >= SYNC_BYTES:
+                        _sync(opened)
+                        unsynced = 0
+                _sync(opened)
             yield draft
         finally:
             with suppress(OSError):
@@ -159,12 +164,17 @@ def _create(path: Path, content: bytes) -> bool:
     try:
         with path.open("xb") as opened:
             opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
+            _sync(opened)
     except FileExistsError:
         return False
     _to_disk(path.parent)
     return True
+
+
+def _sync(opened: BufferedWriter) -> None:
+    """Bring what was written of a file to the disk."""
+    opened.flush()
+    os.fsync(opened.fileno())
 
 
 def _make(folder: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ PART_BYTES = 16 << 20  # in memory at once; S3 takes parts of 5 MiB to 5 GiB
 MAX_PARTS = 10_000  # of one upload, by S3's limits
 CONFLICTS = 6  # tries of a creation that the store finds in conflict with another
 CONFLICT_S = 0.05  # before the second of them, then doubled
-MARK = ".created-once"  # an object that no listing shows
+MARK, MARK_BYTES = ".created-once", 16  # an object that no listing shows
 _CODE = re.compile(r"[A-Za-z0-9]{1,48}")
 _EXISTS, _CONFLICT, _NO_SUCH_RANGE, _PARTIAL = 412, 409, 416, 206
 _NOT_TAKEN = {
@@ -123,8 +124,9 @@ class S3Vault:
         key = self._key(name)
         with self._told(name):
             if not self._creates_once:
-                mark = self._prefix + MARK
-                if self._create(mark, b"") and self._create(mark, b""):
+                # A try that finds its own content there was heard, so no two have the same.
+                tries = [secrets.token_bytes(MARK_BYTES) for _ in range(2)]
+                if all(self._create(self._prefix + MARK, content) for content in tries):
                     raise VaultFailed(
                         f"{self._store} replaces an object that is to be created once, so it "
                         "cannot keep checkpoints; use a store with conditional writes",

@@ -13,6 +13,7 @@ from tests.builders import MOE, tiled
 from tests.checkpoints import State, about
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint import saver as saver_module
+from worker.checkpoint import writing
 from worker.checkpoint.attempts import complete
 from worker.checkpoint.boxes import written
 from worker.checkpoint.load import Checkpoint, newest
@@ -24,7 +25,7 @@ PLAN = tiled("2x3")
 LIMIT_S = 30.0
 
 
-def savers(vault, keep_last=2, epoch=1, keep_best=False, free=1 << 30):
+def savers(vault, keep_last=2, epoch=1, keep_best=False, free=1 << 30, file_bytes=0):
     pieces = written(MOE, PLAN)
     return [
         Saver(
@@ -39,6 +40,7 @@ def savers(vault, keep_last=2, epoch=1, keep_best=False, free=1 << 30):
             data_digest=lambda: "data",
             still=StillState(),
             free_bytes=lambda: free,
+            file_bytes=file_bytes,
         )
         for rank, mine in pieces.items()
     ]
@@ -140,6 +142,24 @@ def test_a_save_that_waits_for_a_lost_rank_gives_way_to_the_next_one():
     assert newest(vault).attempt.step == 20
 
 
+def test_a_save_whose_parts_are_all_there_is_whole_though_the_next_one_begins(monkeypatch):
+    monkeypatch.setattr(saver_module, "LOOK_AGAIN_S", LIMIT_S)
+    vault, held, looks = MemoryVault(), State(MOE, 10), threading.Semaphore(0)
+    vault.fails = lambda operation, name: looks.release() if operation == "names" else None
+    first, other = savers(vault)
+    first.begin(about(MOE, 10), held.read)
+    assert looks.acquire(timeout=LIMIT_S)
+    time.sleep(0.2)  # it has found a part missing, and looks again much later
+    other.begin(about(MOE, 10), held.read)
+    assert outcomes(other) == [(10, "saved")]
+    assert first.begin(about(MOE, 20), held.read)
+    until_s = time.monotonic() + LIMIT_S / 2
+    while not first.has_records and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert [(record.step, record.outcome) for record in first.take_records()] == [(10, "saved")]
+    first.give_up()
+
+
 def test_old_checkpoints_go_once_a_new_one_is_whole():
     vault, held = MemoryVault(), State(MOE, 10)
     both = savers(vault, keep_last=2)
@@ -212,8 +232,8 @@ def test_a_record_has_the_bytes_and_the_time_that_training_waited():
 
 
 def test_a_paced_save_takes_its_time_until_somebody_waits_for_it(monkeypatch):
-    monkeypatch.setattr(saver_module, "PACED_BYTES_S", 1.0)
-    monkeypatch.setattr(saver_module, "PACED_S", 3600.0)
+    monkeypatch.setattr(writing, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(writing, "PACED_S", 3600.0)
     vault, held = MemoryVault(), State(MOE, 10)
     both = savers(vault)
     for saver in both:
@@ -225,8 +245,8 @@ def test_a_paced_save_takes_its_time_until_somebody_waits_for_it(monkeypatch):
 
 
 def test_a_paced_save_can_be_given_up(monkeypatch):
-    monkeypatch.setattr(saver_module, "PACED_BYTES_S", 1.0)
-    monkeypatch.setattr(saver_module, "PACED_S", 3600.0)
+    monkeypatch.setattr(writing, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(writing, "PACED_S", 3600.0)
     saver = savers(MemoryVault())[0]
     saver.begin(about(MOE, 10), State(MOE, 10).read, is_paced=True)
     saver.give_up()
@@ -266,6 +286,70 @@ def test_a_save_that_is_given_up_costs_the_next_update_nothing():
     assert outcomes(saver) == [(10, "given up")]
 
 
+def until_silent(saver):
+    """Seconds until nobody waits for the save of a rank any more."""
+    since_s = time.monotonic()
+    while not saver.end_if_silent(since_s):
+        assert time.monotonic() - since_s < LIMIT_S
+        time.sleep(0.01)
+    return time.monotonic() - since_s
+
+
+def test_a_save_that_goes_on_being_written_is_waited_for_however_long_it_takes(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 1.0)
+    vault, held = MemoryVault(), State(MOE, 10)
+    vault.fails = lambda operation, name: time.sleep(0.01 if operation == "chunk" else 0.0)
+    both = savers(vault)
+    for saver in both:
+        saver.begin(about(MOE, 10), held.read)
+    assert max(map(until_silent, both)) > 2 * 1.0
+    assert [outcomes(saver) for saver in both] == [[(10, "saved")]] * 2
+
+
+def test_a_save_of_which_nothing_is_written_is_told_at_once_though_the_store_holds_it(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 0.2)
+    vault, held = MemoryVault(), State(MOE, 10)
+    hold = vault.fails = Held()
+    saver = savers(vault)[0]
+    saver.begin(about(MOE, 10), held.read)
+    assert until_silent(saver) >= 0.2
+    (record,) = saver.take_records()
+    assert saver.is_running
+    assert (record.outcome, record.error) == ("given up", "nothing was written within 0 s")
+    hold.free.set()
+    assert outcomes(saver) == []  # it is told once
+
+
+def test_parts_of_other_ranks_have_the_time_of_the_largest_file_beside_it(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 0.1)
+    vault, held = MemoryVault(), State(MOE, 10)
+    first, other = savers(vault, file_bytes=int(0.5 * saver_module.LEAST_BYTES_S))
+    first.begin(about(MOE, 10), held.read)
+    while first.is_writing:
+        time.sleep(0.01)
+    assert until_silent(first) >= 0.5
+    (record,) = _ended(first)
+    assert record.outcome == "given up"
+    assert record.error.startswith("nothing was written within 1 s; step-10.e1 lacks the parts of")
+    first.begin(about(MOE, 20), held.read)
+    other.begin(about(MOE, 20), held.read)
+    assert [outcomes(first), outcomes(other)] == [[(20, "saved")]] * 2
+
+
+def test_a_file_of_another_rank_makes_rank_0_wait_on(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 1.0)
+    monkeypatch.setattr(saver_module, "LOOK_AGAIN_MOST_S", 0.1)
+    vault = MemoryVault()
+    first = savers(vault)[0]
+    first.begin(about(MOE, 10), State(MOE, 10).read)
+    for file in range(15):
+        vault.put(f"step-10.e1/rank-1-{file}.safetensors", [b""], 0)
+        assert not first.end_if_silent(0.0)
+        time.sleep(0.1)
+    assert until_silent(first) >= 0.5
+    assert outcomes(first) == [(10, "given up")]
+
+
 @pytest.mark.parametrize("calls", [0, 1])
 def test_a_saver_without_a_save_has_nothing_to_wait_for(calls):
     saver = savers(MemoryVault())[0]
@@ -273,6 +357,41 @@ def test_a_saver_without_a_save_has_nothing_to_wait_for(calls):
         saver.give_up()
     assert saver.wait(0)
     assert saver.take_records() == ()
+
+
+@pytest.mark.parametrize("operation", ["names", "remove"])
+def test_a_checkpoint_is_saved_though_old_ones_are_not_removed(operation, caplog):
+    vault, held = MemoryVault(), State(MOE, 10)
+
+    def refuse(called, name):
+        if called == operation and name in ("", "step-10.e1/manifest.json"):
+            raise VaultFailed("the store removes nothing", "refused")
+
+    both = savers(vault, keep_last=1)
+    for step in (10, 20):
+        vault.fails = refuse if step == 20 else lambda *_: None
+        for saver in both:
+            saver.begin(about(MOE, step), held.read)
+        assert [outcomes(saver) for saver in both] == [[(step, "saved")]] * 2
+    assert complete([*vault.objects])[0].step == 20
+    assert "old checkpoints are not removed: the store removes nothing" in caplog.text
+
+
+def test_a_checkpoint_is_saved_while_old_ones_are_still_removed(monkeypatch):
+    monkeypatch.setattr(saver_module, "SILENT_S", 0.1)
+    vault, held, free = MemoryVault(), State(MOE, 10), threading.Event()
+    vault.fails = lambda operation, name: operation == "tidy" and free.wait(LIMIT_S)
+    first, other = savers(vault)
+    other.begin(about(MOE, 10), held.read)
+    assert outcomes(other) == [(10, "saved")]
+    first.begin(about(MOE, 10), held.read)
+    until_s = time.monotonic() + LIMIT_S
+    while first.saved_step is None and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert until_silent(first) >= 0.1
+    assert (first.saved_step, first.is_running) == (10, True)
+    free.set()
+    assert outcomes(first) == [(10, "saved")]
 
 
 @pytest.mark.parametrize("refuses", [False, True])

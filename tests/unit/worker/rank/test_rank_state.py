@@ -101,6 +101,7 @@ def test_a_commit_gives_the_state_to_the_new_engine_and_answers_the_old_one():
     old, new = state.engine, BrokenEngine(Progress())
     state.also = layout_of(3, NEW)
     assert state.commit(after, new, AT_8) is old
+    assert state.still.step == 8  # the first save of the epoch needs it
     assert (state.layout, state.also, state.engine) == (after, None, new)
     assert (state.epoch, state.also_epoch, state.seat) == (2, None, RankMap.of(NEW).seats[0])
     assert state.progress == AT_8

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, shards_of, whole_state
 from tests.unit.worker.data.lines import prepared_lines
-from worker.checkpoint import saver
+from worker.checkpoint import saver, writing
 from worker.checkpoint.attempts import Attempt, complete
 from worker.checkpoint.manifest import Manifest
 from worker.checkpoint.saver import saver_of
@@ -24,7 +27,7 @@ from worker.state.still import StillState
 from worker.training_settings import Checkpointing
 
 LIMIT_S = 30.0
-PLAN = plan("1x2")
+PLAN, TWO = plan("1x2"), plan("1x1+1x1")
 
 
 @dataclass(frozen=True)
@@ -49,10 +52,10 @@ class _Says:
 
 
 class Rank:
-    """The only rank of a plan, which saves into a folder."""
+    """A rank of a plan, by default the only one, which saves into a folder."""
 
-    def __init__(self, folder, epoch=1, evaluate_every=None, **how):
-        directive = change(None, PLAN)
+    def __init__(self, folder, epoch=1, evaluate_every=None, plan=PLAN, rank=0, **how):
+        directive, self.plan, self.rank = change(None, plan), plan, rank
         data = directive.training.data.model_copy(
             update={"blend": directive.training.data.blend[:1]}
         )
@@ -72,15 +75,17 @@ class Rank:
 
     def follow(self, epoch):
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
-        member = updated.members[0]
+        member = updated.members[self.rank]
         move = plan_move(MODEL, updated, member.pod, member.slot)
-        saver = saver_of(MODEL, updated, PLAN, move.seat, self.still, lambda: self.free)
-        self.saves.begin(move, saver)
-        seats = RankMap.of(PLAN).seats
-        self.layout = Layout(epoch, seats, seats[0], shards_of(seats[0], whole_state()))
+        self.saver = saver_of(MODEL, updated, self.plan, move.seat, self.still, lambda: self.free)
+        self.saves.begin(move, self.saver)
+        seats = RankMap.of(self.plan).seats
+        self.layout = Layout(epoch, seats, move.seat, shards_of(move.seat, whole_state()))
 
-    def boundary(self, step, agreed=None):
+    def boundary(self, step, agreed=None, is_whole=True):
         self.progress = Progress(step=step, updates=step)
+        if is_whole:
+            self.still.boundary(self.progress)
         self.saves.at_boundary(self.spec, self.progress, self.layout, agreed)
 
     def evaluated(self, loss, others_say=True):
@@ -101,6 +106,15 @@ class Rank:
         return [(record.step, record.outcome) for record in found]
 
 
+def train(step, *ranks):
+    """The step of all ranks of a world, at whose end they save if all are ready."""
+    for rank in ranks:
+        rank.still.boundary(Progress(step=step - 1))
+    votes = {rank.saves.ready() for rank in ranks}
+    for rank in ranks:
+        rank.boundary(step, next(iter(votes)) if len(votes) == 1 else None)
+
+
 def test_without_a_path_nothing_is_ready_and_nothing_saved(tmp_path):
     rank = Rank(tmp_path, every_steps=2)
     rank.spec = rank.spec.model_copy(update={"checkpoint": None})
@@ -113,11 +127,50 @@ def test_without_a_path_nothing_is_ready_and_nothing_saved(tmp_path):
 
 def test_steps_are_saved_as_often_as_the_job_says(tmp_path):
     rank = Rank(tmp_path, every_steps=2)
-    rank.boundary(1)
+    train(1, rank)
     assert rank.ended() == []
-    rank.boundary(2)
+    train(2, rank)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
+
+
+def test_a_step_that_is_due_while_a_rank_still_writes_is_made_up_for_later(tmp_path, monkeypatch):
+    """Rank 0 is faster in each save, and gives none up that the other goes on writing."""
+    held, sync = threading.Event(), os.fsync
+
+    def held_of_rank_1(file):
+        assert "rank-1-" not in str(Path(f"/proc/self/fd/{file}").readlink()) or held.wait(LIMIT_S)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", held_of_rank_1)
+    both = [Rank(tmp_path, plan=TWO, rank=rank, every_steps=2) for rank in (0, 1)]
+    for step in range(1, 7):
+        train(step, *both)
+    held.set()
+    until_s, step = time.monotonic() + LIMIT_S, 6
+    while step == 6 or complete(both[0].vault.names()) != (Attempt(1, 7), Attempt(1, 2)):
+        assert time.monotonic() < until_s
+        if all(rank.saves.ready() == SAVE for rank in both) and step == 6:
+            step += 1
+            train(step, *both)
+    assert [rank.ended() for rank in both] == [[(2, "saved"), (7, "saved")]] * 2
+
+
+def test_a_due_step_that_a_rank_missed_is_saved_where_the_next_epoch_begins(tmp_path):
+    rank = Rank(tmp_path, every_steps=2)
+    rank.boundary(2)  # the others were not ready
+    rank.boundary(3, agreed=2)
+    assert rank.ended() == [(3, "saved")]
+    rank.boundary(5, agreed=3)
+    assert rank.ended() == []
+
+
+def test_no_save_is_given_up_for_one_where_the_next_epoch_begins(tmp_path):
+    both = [Rank(tmp_path, plan=TWO, rank=rank, every_steps=2) for rank in (0, 1)]
+    both[0].boundary(2, agreed=SAVE)
+    both[0].boundary(4, agreed=2)  # the other one still writes
+    both[1].boundary(2, agreed=SAVE)
+    assert [rank.ended() for rank in both] == [[(2, "saved")]] * 2
 
 
 def test_a_rank_is_ready_to_save_once_its_time_has_passed(tmp_path):
@@ -153,6 +206,51 @@ def test_a_suspension_ends_when_its_checkpoint_is_whole(tmp_path):
     assert rank.saves.ready() is None
 
 
+def test_a_suspension_takes_as_long_as_its_store_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 1.0)
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (time.sleep(0.1), sync(file)))
+    rank = Rank(tmp_path)
+    rank.boundary(5, SUSPEND)
+    began_s = time.monotonic()
+    while (is_saved := rank.saves.suspended()) is None:
+        assert time.monotonic() - began_s < LIMIT_S
+    assert is_saved
+    assert time.monotonic() - began_s > 1.0
+
+
+def test_a_suspension_whose_store_is_silent_fails_each_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 0.2)
+    held = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda file: held.wait(LIMIT_S))
+    rank = Rank(tmp_path)
+    for step in (5, 6):
+        rank.boundary(step, SUSPEND)
+        while (is_saved := rank.saves.suspended()) is None:
+            pass
+        assert not is_saved
+        (record,) = rank.saves.take_records()
+        assert (record.outcome, record.error) == ("given up", "nothing was written within 0 s")
+    held.set()
+    assert rank.ended() == []
+
+
+def test_the_end_waits_for_a_save_that_is_written_and_not_for_a_silent_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 0.2)
+    held = threading.Event()
+    monkeypatch.setattr(os, "fsync", lambda file: held.wait(LIMIT_S))
+    rank = Rank(tmp_path)
+    rank.boundary(5, SAVE)
+    rank.saves.end()
+    assert not rank.saves.has_ended()
+    while not rank.saves.has_ended():
+        pass
+    assert rank.saves.has_ended()
+    assert [record.outcome for record in rank.saves.take_records()] == ["given up"]
+    held.set()
+    assert rank.ended() == []
+
+
 def test_a_suspension_whose_store_refuses_is_over_too(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / "saves").write_text("no folder")
@@ -179,26 +277,35 @@ def test_a_suspension_needs_no_memory_for_a_copy(tmp_path):
 def test_a_state_that_is_being_updated_is_not_saved_and_training_goes_on(tmp_path):
     rank = Rank(tmp_path)
     rank.still.before_update("1.q")
-    rank.boundary(5, SAVE)
+    rank.boundary(5, SAVE, is_whole=False)
     assert rank.ended() == [(5, "failed")]
-    rank.still.boundary(Progress(step=6))
     rank.boundary(6, SAVE)
     assert rank.ended() == [(6, "saved")]
 
 
 def test_a_save_goes_on_under_the_next_epoch_with_the_state_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "PACED_BYTES_S", 1.0)
-    monkeypatch.setattr(saver, "PACED_S", 3600.0)
+    monkeypatch.setattr(writing, "PACED_BYTES_S", 1.0)
+    monkeypatch.setattr(writing, "PACED_S", 3600.0)
     rank = Rank(tmp_path, every_steps=2)
-    rank.boundary(2)
+    train(2, rank)
     rank.follow(2)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
 
 
+def test_a_save_that_cannot_be_whole_ends_with_the_second_change_of_plan(tmp_path):
+    rank = Rank(tmp_path, plan=TWO, every_steps=2)
+    train(2, rank)  # rank 1 is lost, and never saves its part
+    former = rank.saver
+    rank.follow(2)
+    assert not former.wait(0.2)
+    rank.follow(3)
+    assert former.wait(LIMIT_S)
+
+
 def test_checkpoints_of_an_earlier_job_of_the_name_are_older(tmp_path):
     rank = Rank(tmp_path, every_steps=2, epochs_before=5)
-    rank.boundary(2)
+    train(2, rank)
     rank.ended()
     assert complete(rank.vault.names()) == (Attempt(epoch=6, step=2),)
 
@@ -209,10 +316,10 @@ def manifest_of(rank, epoch, step):
 
 def test_a_step_that_is_evaluated_is_saved_once_its_loss_is_known(tmp_path):
     rank = Rank(tmp_path, every_steps=2, evaluate_every=4)
-    rank.boundary(2)
+    train(2, rank)
     assert rank.ended() == [(2, "saved")]
     assert manifest_of(rank, 1, 2).held_out_loss is None
-    rank.boundary(4)
+    train(4, rank)
     assert not rank.saves.is_running
     assert rank.evaluated(1.5) is False  # nobody asks for the best
     assert rank.ended() == [(4, "saved")]
@@ -258,7 +365,7 @@ def test_an_edit_of_the_job_changes_nothing_in_the_middle_of_an_epoch(tmp_path):
 
 def test_a_due_save_whose_loss_is_not_finite_has_none(tmp_path):
     rank = Rank(tmp_path, every_steps=2, evaluate_every=2)
-    rank.boundary(2)
+    train(2, rank)
     rank.evaluated(float("inf"))
     assert rank.ended() == [(2, "saved")]
     assert manifest_of(rank, 1, 2).held_out_loss is None

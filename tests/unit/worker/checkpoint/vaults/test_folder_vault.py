@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from worker.checkpoint.vaults import folder_vault
 from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.checkpoint.vaults.vault import VaultFailed
 
@@ -48,6 +49,14 @@ def test_content_is_on_disk_before_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda a, b: (seen.append("name"), replace(a, b)))
     vault.put("a", [b"x"], 1)
     assert seen == ["sync", "name", "sync"]
+
+
+def test_a_large_file_comes_to_the_disk_while_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_vault, "SYNC_BYTES", 4)
+    seen, sync = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (seen.append(os.fstat(file).st_size), sync(file)))
+    FolderVault(tmp_path).put("a", [b"abc"] * 5, 15)
+    assert seen[:3] == [6, 12, 15]
 
 
 @pytest.mark.parametrize("call", ["put", "commit"])

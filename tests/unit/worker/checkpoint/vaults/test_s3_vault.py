@@ -219,6 +219,22 @@ def test_a_store_that_replaces_what_is_to_be_created_is_refused(s3):
     assert MARK not in vault.names()
 
 
+def test_a_store_that_is_busy_for_a_moment_is_not_taken_for_one_that_replaces(s3):
+    bucket, marks = s3.bucket(), []
+    assert s3.vault(bucket).commit("a.json", b"mine")
+
+    def busy(method, path, answer, start):
+        if method == "PUT" and path.endswith(MARK):
+            marks.append(path)
+            if len(marks) % 2:  # each first try
+                return refusal(start, "503 Slow Down", "SlowDown")
+        return answer()
+
+    s3.breaks = busy
+    assert s3.vault(bucket).commit("b.json", b"mine")
+    assert marks
+
+
 def test_a_body_that_breaks_off_is_asked_for_again(s3):
     vault, breaks = s3.vault(s3.bucket()), [1]
     vault.put(NAME, [b"abcdef"], 6)
