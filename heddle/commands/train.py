@@ -252,9 +252,12 @@ def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, o
 
     from heddle.train.measured import copy_for, measured_folder
     from heddle.train.screen.measuring import measuring_progress
+    from heddle.train.screen.output import Output
+
+    out = Output(output == "json")
 
     def say(line: str) -> None:
-        click.echo(line, err=output == "json")
+        out.write(f"{line}\n")
 
     workload = choices.job.workload
     with measuring_progress(machine.gpu_type, not is_live, say) as progress:
