@@ -178,8 +178,9 @@ class Rank:
             self._become("suspending")
         elif agreed is not None and agreed > 0:
             prepared = self._change.prepared
-            assert prepared is not None  # this rank said that it was ready
-            if engine.progress.step < max(spec.steps, prepared.move.directive.training.steps):
+            next_steps = prepared.move.directive.training.steps if prepared is not None else 0
+            if engine.progress.step < max(spec.steps, next_steps):
+                assert prepared is not None  # this rank said that it was ready
                 self._switch(prepared)
         return None
 
