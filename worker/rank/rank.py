@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from planner.model.shape import ModelShape
 from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
@@ -52,7 +51,7 @@ class Rank:
         self._messages.wire = services.payload.about
         self._phase: RankPhase = "starting"
         self._world: World | None = None
-        self._spec: TrainingSpec | None = None
+        self._spec: TrainingSpec | None = None  # of the epoch that it trains, or trained
         self._trouble = Trouble()
         self._told_to_halt: str | None = None
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
@@ -120,7 +119,6 @@ class Rank:
     def _prepare(self, directive: Directive) -> None:
         if self._change.is_preparing_for(directive):
             return
-        self._spec = directive.training
         self._trouble = Trouble()
         if directive.resume is not None and self._phase in STANDING:
             resume = directive.resume
@@ -129,7 +127,8 @@ class Rank:
                 self._trouble = Trouble.of(EngineFailed(sentence))
                 self._report()
                 return
-        self._change.prepare(self._model(), directive, self._state.holdings(self._model()))
+        model = directive.training.model_shape()
+        self._change.prepare(model, directive, self._state.holdings(model))
 
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
@@ -177,10 +176,12 @@ class Rank:
         self._saves.at_boundary(spec, engine.progress, self._state.layout, agreed)
         if agreed == SUSPEND:
             self._become("suspending")
-        elif agreed is not None and agreed > 0 and engine.progress.step < spec.steps:
+        elif agreed is not None and agreed > 0:
             prepared = self._change.prepared
-            assert prepared is not None  # this rank said that it was ready
-            self._switch(prepared)
+            next_steps = prepared.move.directive.training.steps if prepared is not None else 0
+            if engine.progress.step < max(spec.steps, next_steps):
+                assert prepared is not None  # this rank said that it was ready
+                self._switch(prepared)
         return None
 
     def _evaluate(self, engine: Engine, spec: TrainingSpec, epoch: int) -> bool:
@@ -214,7 +215,8 @@ class Rank:
         seats, seat, step = layout.seats, layout.seat, self._state.progress.step
         try:
             weights = self._call(engine.weights)
-            end = self._call(lambda: ending(self._model(), seats, seat, weights, spec, step, world))
+            model = spec.model_shape()
+            end = self._call(lambda: ending(model, seats, seat, weights, spec, step, world))
         except Exception as error:  # a peer went, or there is no memory: the state is whole
             return self._halt(error)
         self._messages.kept_as = end.kept_as
@@ -310,7 +312,7 @@ class Rank:
         self._become("switching")
         self._told_to_halt = None  # what it cut is found out; what it cuts from now on is meant
         self._final.cancel()  # after the vote another rank may save in the same folder
-        state, model = self._state, self._model()
+        state, model = self._state, prepared.move.directive.training.model_shape()
         progress = state.progress if state.layout else None
         switch = Switch(model=model, prepared=prepared, services=self._services, progress=progress)
         try:
@@ -363,6 +365,7 @@ class Rank:
     def _commit(self, prepared: Prepared, switch: Switch) -> None:
         """The outcome is commit: from here on the state belongs to the new epoch."""
         self._told_to_halt = None  # of the epoch that ends
+        self._spec = prepared.move.directive.training
         self._services.on_phase("flip")
         state, successor = self._state, prepared.successor
         times_s = (self._stopped_s, self._halted_s) if state.layout else (None, None)
@@ -393,8 +396,3 @@ class Rank:
         note(epoch=prepared.move.directive.epoch, rank=successor.target.seat.rank)
         self._saves.begin(prepared.move, successor.saver)
         self._become("training")
-
-    def _model(self) -> ModelShape:
-        if self._spec is None:
-            raise EngineFailed("no directive has said which model to train")
-        return self._spec.model_shape()

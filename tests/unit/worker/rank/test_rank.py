@@ -1,20 +1,28 @@
-"""rank/rank.py: the old world is freed at the flip and not before; an aborted change leaves it."""
+"""rank/rank.py: the old world is freed at the flip and not before; an aborted change leaves it.
+
+The same holds for its settings: what a change brings along begins with the flip.
+"""
 
 from __future__ import annotations
+
+import contextlib
 
 import pytest
 from torch.distributed import HashStore
 
-from tests.unit.worker.changes import MODEL, change, plan
+from planner.plans.ranks import RankMap
+from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
 from tests.unit.worker.rank.test_mailbox import pair
+from tests.unit.worker.rank.test_preparation import InMemory, ended
 from tests.unit.worker.switches import AT_7, Watched, members_of
 from worker.control.channel import Channel
 from worker.control.store_client import StoreClient
+from worker.engine.seam import Progress, StepResult
 from worker.rank.rank import Rank
 from worker.rank.rank_state import Layout
 
 OLD = plan("1x2")
-LIMIT_S = 10.0
+LIMIT_S, STEPS = 10.0, 10
 
 
 class OldWorld:
@@ -28,11 +36,34 @@ class OldWorld:
         self.is_left = True
 
 
-class Changing(Rank):
-    """A rank in a change of the tests' model."""
+class Stepping:
+    """An engine that counts steps, and agrees on a switch in each."""
 
-    def _model(self):
-        return MODEL
+    def __init__(self, step):
+        self.progress = Progress(step=step)
+
+    def train_step(self, ready_epoch):
+        self.progress.step += 1
+        return StepResult(loss=1.0, gradient_norm=1.0, agreed_epoch=ready_epoch)
+
+    def overruns(self):
+        return 0
+
+
+class Refusing(InMemory):
+    """Services of a rank whose every switch fails as it begins."""
+
+    def on_phase(self, name):
+        super().on_phase(name)
+        if name == "drain":
+            raise ConnectionError("nobody came")
+
+
+def directive(steps=STEPS):
+    """To the same plan once more, of the tests' model."""
+    found = change(OLD, OLD)
+    training = found.training.model_copy(update={"shape": MODEL.to_json(), "steps": steps})
+    return found.model_copy(update={"training": training})
 
 
 @pytest.fixture
@@ -43,11 +74,11 @@ def changed():
         old, stood = OldWorld(), []
         services = Watched(lambda name: stood.append((name, not old.is_left)))
         (member,) = members_of(
-            change(OLD, OLD), OLD, verify="Moved", stores=[StoreClient(HashStore(), lambda: False)]
+            directive(), OLD, verify="Moved", stores=[StoreClient(HashStore(), lambda: False)]
         )
         prepared = member.switch.prepared
         with pair() as (agent, end):
-            rank = Changing(Channel(end), "a", 0, services)
+            rank = Rank(Channel(end), "a", 0, services)
             rank._spec, rank._world, rank._phase = prepared.move.directive.training, old, "training"
             seat = prepared.move.seat
             rank._state.layout = Layout(1, (seat,), seat, member.shards)
@@ -75,3 +106,59 @@ def test_a_change_that_is_called_off_leaves_the_old_world(changed):
     old, stood = changed(is_aborted=True)
     assert "flip" not in dict(stood)
     assert not old.is_left
+
+
+@pytest.fixture
+def training():
+    """Makes a rank of epoch 1 that stands after so many of its steps."""
+    seat, started = RankMap.of(OLD).seats[0], []
+    with contextlib.ExitStack() as stack:
+
+        def training(step):
+            agent, end = stack.enter_context(pair())
+            rank = Rank(Channel(end), pod_of("a"), 0, Refusing())
+            rank._spec, rank._world, rank._phase = directive().training, OldWorld(), "training"
+            rank._state.layout = Layout(1, (seat,), seat, shards_of(seat, whole_state()))
+            rank._state.engine = Stepping(step)
+            started.append((agent, rank))
+            return rank
+
+        yield training
+        for agent, rank in started:
+            agent.close()
+            with pytest.raises(SystemExit):  # its mailbox has ended
+                rank._messages.next(LIMIT_S)
+
+
+def prepare(rank, steps):
+    """Let a rank prepare a change to so many steps, and be told to switch."""
+    asked = directive(steps)
+    rank._handle(asked)
+    ended(rank._change._preparation)
+    rank._poll_preparation()
+    assert rank._trouble.sentence is None
+    rank._handle(asked.model_copy(update={"phase": "switch"}))
+
+
+@pytest.mark.parametrize("how", ["prepare", "switch", "abort"])
+def test_a_change_leaves_the_steps_of_the_running_epoch(training, how):
+    """All ranks end it together, whichever of them have heard of the change."""
+    rank = training(STEPS)
+    prepare(rank, STEPS + 5)
+    if how == "abort":
+        rank._handle(directive(STEPS + 5).model_copy(update={"phase": "abort"}))
+    rank._train()
+    assert rank._phase == "done"
+    assert rank._state.engine.progress.step == STEPS
+
+
+@pytest.mark.parametrize(
+    ("step", "steps", "switches"),
+    [(STEPS - 1, STEPS + 5, True), (STEPS - 1, STEPS, False), (STEPS - 2, STEPS - 1, True)],
+)
+def test_ranks_that_agree_switch_where_either_epoch_has_steps_left(training, step, steps, switches):
+    rank = training(step)
+    prepare(rank, steps)
+    rank._train()
+    assert ("drain" in rank._services.asked) is switches
+    assert rank._phase == "training"
