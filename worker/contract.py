@@ -279,7 +279,7 @@ class RankExit(Frozen):
     """A rank process that ended; what it had said last tells why, and what it held."""
 
     slot: int
-    pid: int
+    pid: int = Field(description="negative, a number of its own: no process could be made")
     code: int = Field(description="exit status, or minus the signal")
     at_s: float
     error: str | None = None

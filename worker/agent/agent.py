@@ -44,6 +44,7 @@ from worker.gpu_wire import WireName
 LOG = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
 STORE_ENTRY = "worker.control.store:main"
+STORE_AGAIN_S = 1.0  # after the fork server could not fork one
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
 
@@ -112,6 +113,7 @@ class Agent:
         self._measurements: Measurements | None = None
         self._use = ModelUse(settings.peak_flops_s, settings.emulate)
         self._exits: collections.deque[RankExit] = collections.deque(maxlen=EXITS_KEPT)
+        self._refusals = 0  # of ranks that the fork server could not fork
         self._records = Records()
         self.look = CheckpointLook(self.changed)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -235,6 +237,16 @@ class Agent:
         if self._measurements is None:
             self._measurements = Measurements(Path(training.output), training.run)
         self._measurements.add(record)
+
+    def refused(self, process: Process) -> None:
+        """A process could not be made: a rank is told as one that ended, a store is tried again."""
+        if process.slot is None:
+            asyncio.get_running_loop().call_later(STORE_AGAIN_S, self._fork_store)
+        else:
+            self._refusals += 1  # each is news to the operator, which knows exits by their pid
+            told = process.exited(1, time.monotonic())
+            self._exits.append(told.model_copy(update={"pid": -self._refusals}))
+        self.changed()
 
     def exited(self, process: Process, code: int) -> None:
         """A process ended: the store comes back, a rank if the newest directive wants it."""

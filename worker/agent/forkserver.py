@@ -119,11 +119,16 @@ def _fork(control: socket.socket, request: Fork, channel: socket.socket) -> None
         error = f"the fork server has {threads} threads, its children would hang"
     elif _has_used_cuda():
         error = "the fork server has initialised CUDA, its children could make no call of it"
-    if error is not None:
-        _answer(control, ForkRefused(key=request.key, error=error))
+    pid = None
+    if error is None:
+        try:
+            pid = os.fork()
+        except OSError as failure:  # this process must live on: the ranks would die with it
+            error = f"no process could be made: {(failure.strerror or str(failure)).lower()}"
+    if pid is None:
+        _answer(control, ForkRefused(key=request.key, error=error or ""))
         channel.close()
         return
-    pid = os.fork()
     if pid == 0:
         control.close()
         _child(request, channel, parent)

@@ -112,6 +112,9 @@ class Supervisor(Protocol):
     def heard(self, process: Process, message: FromProcess) -> None:
         """A process said something."""
 
+    def refused(self, process: Process) -> None:
+        """A process could not be made; its error says why."""
+
     def exited(self, process: Process, code: int) -> None:
         """A process ended, with its exit status or minus the signal."""
 
@@ -237,7 +240,10 @@ class Processes:
                 self._supervisor.forked(process)
             case ForkRefused():
                 LOG.error("%s", message.error)
-                self._by_key.pop(message.key, None)
+                process = self._by_key.pop(message.key)
+                process.error = message.error
+                process.writer.close()
+                self._supervisor.refused(process)
             case Exited():
                 self._remove_exited(message.pid, message.code)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -19,11 +20,13 @@ _threads: list[threading.Thread] = []
 
 
 def warm_up() -> None:
-    """Nothing to import; it leaves a thread behind, or CUDA initialised, if the test says so."""
+    """Nothing to import; what else it does, a test says: a thread, CUDA, another user."""
     if "HEDDLE_TEST_CUDA" in os.environ:
         device = types.ModuleType("worker.device.cuda")  # torch would take seconds
         device.is_initialised = lambda: True
         sys.modules[device.__name__] = device
+    if "HEDDLE_TEST_USER" in os.environ:  # the kernel limits no process of root's
+        os.setresuid(*3 * [int(os.environ["HEDDLE_TEST_USER"])])
     if "HEDDLE_TEST_THREAD" in os.environ:
         _threads.append(threading.Thread(target=threading.Event().wait, daemon=True))
         _threads[0].start()
@@ -61,6 +64,16 @@ def stay(channel: socket.socket) -> None:
     channel.sendall(b"here\n")
     while True:
         signal.pause()
+
+
+def limit(channel: socket.socket) -> None:
+    """Let the fork server's user have as many processes as each line says; -1: any number."""
+    with channel.makefile("rwb", buffering=0) as lines:
+        for line in lines:
+            _, most = resource.prlimit(os.getppid(), resource.RLIMIT_NPROC)
+            count = most if int(line) < 0 else int(line)
+            resource.prlimit(os.getppid(), resource.RLIMIT_NPROC, (count, most))
+            lines.write(line)
 
 
 def live(channel: socket.socket, pod: str, slot: int, **_: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.worker.changes import change, plan
+from worker.agent.agent import Agent, AgentSettings
+from worker.agent.fork_server_start import ForkServer
 from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
 from worker.control.messages import FROM_FORK_SERVER, Exited, Fork, Forked, ForkRefused, Warm
 from worker.device.environment import environment_of
@@ -28,6 +32,8 @@ forkserver.serve(socket.socket(fileno=int(sys.argv[4])))
 """
 REAL = ("-m", "worker", "forkserver")
 LIMIT_S = 60.0
+UNUSED_USER = 54_321  # who has no other process
+NO_PROCESS = "no process could be made: resource temporarily unavailable"
 
 
 class Server:
@@ -173,6 +179,70 @@ def test_it_refuses_to_fork_with_a_second_thread_or_once_cuda_was_used(setting, 
         assert read_all(channel) == []
     finally:
         threaded.close()
+
+
+@pytest.fixture
+def limited():
+    """(a fork server, what limits the processes of its user, the pid of its child that does so)."""
+    user = {} if os.getuid() else {"HEDDLE_TEST_USER": str(UNUSED_USER)}
+    found = Server("-c", LIGHT, **user)
+    assert found.hear() == Warm()
+    channel = found.fork("limit")
+
+    def limit(most):
+        channel.sendall(f"{most}\n".encode())
+        assert int(channel.recv(16)) == most
+
+    with channel:
+        yield found, limit, found.hear().pid
+    found.close()
+
+
+def test_one_that_cannot_fork_says_so_and_its_children_live_on(limited):
+    server, limit, child = limited
+    limit(1)
+    refused = server.fork("tell", key=2)
+    assert server.hear() == ForkRefused(key=2, error=NO_PROCESS)
+    assert read_all(refused) == []
+    limit(-1)
+    os.kill(child, 0)  # it is there
+    server.fork("leave", key=3, code=0)
+    assert server.hear().key == 3
+
+
+def test_an_agent_tells_of_each_rank_that_could_not_be_forked_and_forks_the_store_again(limited):
+    server, limit, _ = limited
+    settings = AgentSettings(
+        job="tiny", pod="tiny-a-0", node="a", gpus=1, host="127.0.0.1", token="secret",
+        rank_entry=f"{ENTRIES}:live",
+    )  # fmt: skip
+
+    async def until(agent, claim):
+        async with asyncio.timeout(LIMIT_S):
+            while not claim(report := agent.report()):
+                await agent.wait_past(report.version, LIMIT_S)
+        return report
+
+    async def main():
+        server.control.setblocking(False)
+        agent = Agent(settings, ForkServer(server.process, server.control))
+        await agent.start()
+        try:
+            agent.warmed()  # as the server has said already
+            for epoch in (1, 2):
+                agent.directives.add(change(None, plan("1x2"), epoch=epoch))
+                agent._fork_missing_ranks()
+                found = await until(agent, lambda report, count=epoch: len(report.exits) == count)
+            limit(-1)
+            return found, await until(agent, lambda report: report.store_pid)
+        finally:
+            await agent.close()
+
+    limit(1)
+    found, _ = asyncio.run(main())
+    assert {(gone.slot, gone.code, gone.error) for gone in found.exits} == {(0, 1, NO_PROCESS)}
+    assert len({gone.pid for gone in found.exits}) == 2  # the operator knows exits by their pids
+    assert found.ranks == ()
 
 
 def test_with_torch_and_deepspeed_imported_it_still_has_one_thread():
