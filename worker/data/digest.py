@@ -13,12 +13,12 @@ import xxhash
 from worker.errors import InvalidDataset
 from worker.training_settings import DataSpec
 
-END_BYTES = 1 << 20  # of each end of a file of tokens; an index is read whole
+END_BYTES = 1 << 20  # of each end of a file of tokens; an index and a mask are read whole
 CHUNK_BYTES = 1 << 20
 
 
 def data_digest(data: DataSpec) -> str:
-    """The digest of all indexes, of the ends of all tokens, of blend and split.
+    """The digest of all indexes and prompt masks, of the ends of all tokens, of blend and split.
 
     Raises:
         InvalidDataset: a file cannot be read.
@@ -29,6 +29,8 @@ def data_digest(data: DataSpec) -> str:
             found.update(repr(corpus.weight).encode())
             _add(found, Path(f"{corpus.path}.idx"), None)
             _add(found, Path(f"{corpus.path}.bin"), END_BYTES)
+            if (mask := Path(f"{corpus.path}.mask")).exists():  # it decides the labels
+                _add(found, mask, None)
     except OSError as error:
         raise InvalidDataset(
             f"{error.filename} cannot be read: {(error.strerror or str(error)).lower()}",
