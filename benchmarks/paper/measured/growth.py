@@ -176,6 +176,7 @@ movement are real. Devices are emulated, and nothing here was measured on a GPU.
 - Each planner's first plan that fits is followed, also where it is slower than the old one.
 - The ranks of new nodes start on the same core, and other work ran too. Steps beside their starts
   are late, which lowers the rates with breaks; the pace error is that of settled steps.
+- A large pace error is likely this machine's: up to 19 ranks share its cores.
 
 Breaks of joins lasted {pauses}. The machine starved ranks until they were taken for lost {lost}
 times; such breaks count in the rates too.
