@@ -30,7 +30,7 @@ from worker.contract import Report
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.system]
 BATCH, SEQUENCE = 8, 128
-LIMIT_S = 45.0
+LIMIT_S = 90.0  # on a machine that does much else
 PLANS = 400  # of a search; enough that a fourth GPU is worth a change
 NODES = (Node(name="a", gpu_type="demo-fast", gpus=3),)
 KNOWN_S = 1.0  # to the operator, after a rank knows that a change has failed
@@ -181,6 +181,7 @@ def test_ranks_tell_how_slow_a_node_is(tmp_path: Path, corpus: Path, errors: Pat
     async def main() -> None:
         async with running(tmp_path, corpus, nodes) as run:
             found: list[Mapping[str, float]] = []
+            await run.until(lambda _: run.step > 0)
             # Other work on the machine may hold a rank up for some of the steps that are counted.
             while not found or not is_told(found[-1]):
                 assert len(found) < 10, found
