@@ -37,7 +37,7 @@ MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 32
 FIELD_MANAGER = "heddle-operator"  # of all that is written, in managedFields
 NAMESPACE_ENDS = "NamespaceTerminating"
-_FINAL = (400, 403, 422)  # a policy, a quota or a rule says no, and will say it again
+_FINAL = (400, 403, 413, 422)  # a policy, a quota, a rule or a size: the same will be said again
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 

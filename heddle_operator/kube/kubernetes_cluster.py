@@ -65,7 +65,6 @@ LOG = logging.getLogger(__name__)
 DELETE_GRACE_S = 1
 GROWTH_PAUSE_S = 0.5  # changes that let a job grow, and that are no other matter of its, are one
 MOMENTS_S = 0.25
-_FOR_GOOD = (400, 403, 413, 422)  # answers that say that an object will not be stored
 HeldNodes = Mapping[str, tuple[int, int]]
 
 
@@ -370,7 +369,7 @@ class KubeCluster:
 
     def _note_refused(self, error: ApiRefused) -> None:
         """A record that the API server does not take as it is will not be taken the next time."""
-        if error.status in _FOR_GOOD:
+        if error.is_final:
             self._unrecorded = str(error)
             self._trigger.set()
 
