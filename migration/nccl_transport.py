@@ -39,6 +39,9 @@ class RoundWire(Protocol):
     def abort(self) -> None:
         """End every wait, here and at the peers."""
 
+    def own_end(self) -> str | None:
+        """Why it has ended by itself; None: it has not."""
+
     def release(self) -> object:
         """Give the wire up; who drops the answer frees it."""
 
@@ -92,7 +95,12 @@ class NcclTransport:
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """See `Transport.host`."""
-        return self._read(tensor)
+        found = self._read(tensor)
+        wire = self._wire
+        if wire is not None and (why := wire.own_end()) is not None:
+            self.break_(why)
+            self.broken.check()
+        return found
 
     def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """See `Transport.fill`."""
@@ -127,11 +135,11 @@ class NcclTransport:
         self._live()
         self._control.all_reduce_(tensor, op)
 
-    def break_(self, why: str) -> None:
+    def break_(self, why: str, limit_s: float = END_S) -> None:
         """End every wait, from whatever thread: the flag first, then the wire, by a deadline."""
         self.broken.set(why)
         if (wire := self._wire) is not None:
-            _in_time(wire.abort)
+            _in_time(wire.abort, limit_s)
             self._cut()
 
     def close(self, *, wait: bool = False) -> None:
@@ -191,14 +199,14 @@ def _outside(way: str, tensor: torch.Tensor) -> TransferFailed:
     )
 
 
-def _in_time(work: Callable[[], object]) -> None:
+def _in_time(work: Callable[[], object], limit_s: float = END_S) -> None:
     ending = threading.Thread(target=work, name="end-transport", daemon=True)
     try:
         ending.start()
     except RuntimeError:  # no thread is left
         work()
         return
-    ending.join(END_S)
+    ending.join(limit_s)
 
 
 def _first_line(error: RuntimeError) -> str:

@@ -6,7 +6,7 @@ Source: YAML 1.2 demands unique keys; PyYAML does not check it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,19 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_yaml(text: str) -> object:
+def load_yaml(text: str, kind: str | None = None) -> object:
     """The data of a YAML (or JSON) text; only plain data, no objects.
 
+    Args:
+        text: of one document.
+        kind: of the object of Kubernetes that is meant, where there are several documents.
+
     Raises:
-        yaml.YAMLError: it is no YAML, has a key twice, or is nested beyond all measure.
+        yaml.YAMLError: it is no YAML, has a key twice, or is nested beyond all measure; or it has
+            several documents, and not one of that kind.
     """
     try:
-        data: object = yaml.load(text, _Loader)
+        data: object = yaml.load(text, _Loader) if kind is None else _of_kind(text, kind)
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
     except (ValueError, AttributeError, KeyError) as error:  # of a value, as 2026-02-30 or !!int x
@@ -50,19 +55,30 @@ def load_yaml(text: str) -> object:
     return data
 
 
-def read_yaml(path: Path, what: str, error: type[HeddleError]) -> object:
+def _of_kind(text: str, kind: str) -> object:
+    """The only document of a text, or the only one of a kind."""
+    found = [one for one in yaml.load_all(text, _Loader) if one is not None]
+    if len(found) > 1:
+        found = [one for one in found if isinstance(one, Mapping) and one.get("kind") == kind]
+        if len(found) != 1:
+            raise yaml.YAMLError(f"it holds {len(found)} documents of kind {kind}; keep one")
+    return found[0] if found else None
+
+
+def read_yaml(path: Path, what: str, error: type[HeddleError], kind: str | None = None) -> object:
     """The data of a YAML (or JSON) file.
 
     Args:
         path: of the file, in UTF-8.
         what: it holds, in words.
         error: to raise.
+        kind: of the object that is meant; see `load_yaml`.
 
     Raises:
         error: the file cannot be read, or is not YAML; its code is `Unreadable`.
     """
     try:
-        return load_yaml(path.read_text(encoding="utf-8"))
+        return load_yaml(path.read_text(encoding="utf-8"), kind)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise error(
             f"{what} {path} cannot be read: {_reason_of(problem)}", code="Unreadable"

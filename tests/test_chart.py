@@ -13,6 +13,7 @@ import yaml
 
 from heddle_operator.state.settings import settings_of
 from tests.cluster.assets import Assets
+from tests.unit.heddle_operator.resources.test_pods import a_pod, worker
 
 CHART = Path(__file__).parents[1] / "charts" / "heddle"
 HELM = Assets.of(os.environ).path("helm")
@@ -195,8 +196,30 @@ def test_two_operators_are_apart_and_a_drain_evicts_one_at_a_time():
     (spread,) = deployment["template"]["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"] == deployment["selector"]
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     off = bodies("--set", "podDisruptionBudget.enabled=false")
     assert "PodDisruptionBudget" not in {body["kind"] for body in off}
+
+
+@needs_helm
+def test_monitors_select_the_service_and_the_worker_pods():
+    assert not [body for body in bodies() if body["kind"].endswith("Monitor")]
+    asked = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "podMonitor.interval=30s")
+    found = bodies(*(word for one in asked for word in ("--set", f"metrics.{one}")))
+    kinds = {body["kind"]: body for body in found}
+    monitor, service = kinds["ServiceMonitor"]["spec"], kinds["Service"]
+    labels = monitor["selector"]["matchLabels"]
+    assert labels.items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"] == [{"port": service["spec"]["ports"][0]["name"]}]
+    pods, pod = kinds["PodMonitor"]["spec"], a_pod()
+    assert pods["namespaceSelector"] == {"any": True}
+    assert pods["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert {*pods["podTargetLabels"]} <= pod["metadata"]["labels"].keys()
+    (endpoint,) = pods["podMetricsEndpoints"]
+    assert endpoint == {"port": worker(pod)["ports"][0]["name"], "interval": "30s"}
+    some = bodies("--set", "metrics.podMonitor.enabled=true", "--set", "watchNamespaces={a,b}")
+    (only,) = (body["spec"] for body in some if body["kind"] == "PodMonitor")
+    assert only["namespaceSelector"] == {"matchNames": ["a", "b"]}
 
 
 def bodies(*options):

@@ -216,6 +216,9 @@ class SwitchRecord(Frozen):
     bytes_needed: int = Field(
         default=0, description="bytes of the new layout that the rank did not hold before"
     )
+    bytes_spread: int = Field(
+        default=0, description="bytes of weights that came from their owners afterwards, with ZeRO"
+    )
     state_digest_before: str | None = None
     state_digest_after: str | None = None
 

@@ -218,7 +218,7 @@ def as_run_here(
 def _job(source: Path, options: TrainOptions, wrong: list[str]) -> HeddleJob | None:
     """The job; None, and all of its mistakes in `wrong`, if it has any."""
     try:
-        data: object = read_yaml(source, "job file", InvalidJob)
+        data: object = read_yaml(source, "job file", InvalidJob, "HeddleJob")
         has_output = options.output is not None
         data = with_options(data, has_output=has_output, zero=options.zero)
         sentences = mistakes_of(data)

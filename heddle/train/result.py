@@ -150,6 +150,7 @@ def _reconfiguration(
         "restart_s": facts.restart_s,
         "bytes_moved": sum(switch.bytes_received for switch in switches),
         "bytes_minimum": sum(switch.bytes_needed for switch in switches),
+        "bytes_spread": sum(switch.bytes_spread for switch in switches),
         "steps_lost": max(0, trained - resumed),
         "state_digest_before": _agreed({s.state_digest_before for s in switches}),
         "state_digest_after": _agreed({s.state_digest_after for s in switches}),

@@ -235,7 +235,7 @@ def load_job(
     where = "the job"
     if isinstance(source, str | Path):
         where = str(source)
-        data = read_yaml(Path(source), "job file", InvalidJob)
+        data = read_yaml(Path(source), "job file", InvalidJob, "HeddleJob")
     if not isinstance(data, Mapping):
         raise InvalidJob(
             f"{where} holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "

@@ -43,6 +43,13 @@ _NOISE = {
     *("nvidia", "tesla", "amd", "instinct", "geforce", "generation", "server", "edition"),
     *("hbm2", "hbm2e", "hbm3", "hbm3e"),
 }  # fmt: skip
+# Words that name the family of a model, not the model: `RTX A6000`, `RTX PRO 6000 Blackwell`.
+_FAMILY = (
+    (re.compile(r"^rtx-(a\d+)$"), r"\1"),
+    (re.compile(r"^(rtx-pro-\d+)-blackwell(?:-workstation)?$"), r"\1"),
+)
+# Models that one profile stands for: GH200's name has the memory of its CPU, not of its GPU.
+_PROFILED_AS = {"gh200-480": "gh200-96", "rtx-2080-ti": "rtx-2080"}
 _GB = re.compile(r"^(\d+)gb$")
 # Models that were sold with more than one memory size: MiB up to which it is the smaller one.
 _SIZES = {"a100": ((48_000, "40"), (96_000, "80")), "v100": ((20_000, "16"), (40_000, "32"))}
@@ -104,4 +111,7 @@ def canonical(product: str, memory_mib: int | None = None) -> str:
         )
     if size == _ONE_SIZE.get(model):
         size = ""
-    return "-".join([model, *([size] if size else []), *words[1:]])
+    name = "-".join([model, *([size] if size else []), *words[1:]])
+    for family, own in _FAMILY:
+        name = family.sub(own, name)
+    return _PROFILED_AS.get(name, name)

@@ -174,7 +174,7 @@ def pod_body(
         "resources": resources,
     }
     spec["containers"] = [agent, *containers.values()]
-    data = _data_containers(job, worker)
+    data = _data_containers(job, {**worker, "resources": asked})
     if data:
         spec["initContainers"] = [*spec.get("initContainers", []), *data]
     noted = {
@@ -261,10 +261,13 @@ def _limited(volume: Mapping[str, Any], defaults: WorkerDefaults, gpus: int) -> 
 
 
 def _data_containers(job: HeddleJob, worker: Mapping[str, Any]) -> list[Body]:
-    """Make pairs of the job's texts where the worker looks for them; the same in every pod."""
+    """Make pairs of the job's texts where the worker looks for them; the same in every pod.
+
+    They run before the worker, with its requests but for devices: a quota asks each container.
+    """
     kept = {key: value for key, value in worker.items() if key not in WORKERS_OWN}
     resources = {
-        kind: {key: value for key, value in given.items() if key != GPU}
+        kind: {key: value for key, value in given.items() if "/" not in key}
         for kind, given in (worker.get("resources") or {}).items()
     }
     builtin = ("--builtin", str(job.spec.data.builtin), "--max-bytes", str(TEXT_BYTES))

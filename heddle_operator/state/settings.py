@@ -105,7 +105,11 @@ class Settings(BaseModel):
         ),
     )
     end_timeout_s: Seconds = Field(
-        default=60.0, description="Time from the end of a job to the deletion of its pods."
+        default=60.0,
+        description=(
+            "Time that a pod has to end after its job. Later it is deleted; pods that have ended "
+            "stay."
+        ),
     )
     epochs_kept: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=20, description="Number of newest epoch records that are kept beyond need."

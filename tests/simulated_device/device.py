@@ -52,7 +52,7 @@ class SimulatedDevice:
         for target, source in zip(targets, staged, strict=True):
             target.copy_(source)
 
-    def snapshot(self, tensor):
+    def snapshot(self, tensor, since=None):
         return self.host(tensor)
 
     def staging(self, shape, dtype):
@@ -75,6 +75,9 @@ class SimulatedDevice:
 
     def held_bytes(self):
         return CPU.held_bytes()
+
+    def begin_epoch(self):
+        pass
 
 
 def device_numbers(tensor: torch.Tensor) -> torch.Tensor:

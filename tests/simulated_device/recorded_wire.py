@@ -95,6 +95,9 @@ class RecordedWire:
     def held_bytes(self):
         return 0
 
+    def own_end(self):
+        return None
+
     @contextmanager
     def aborting(self) -> Iterator[None]:
         self._CALL.is_open = True

@@ -207,7 +207,7 @@ class Actor:
             old.release()
         if old_world is not None:
             old_world.leave()
-        self.say("digest", one.verify_after(successor.world))
+        self.say("digest", one.complete(successor.world))
         prepared.transport.close()
         self.saves.begin(prepared.move, successor.saver)
         self.savers += [successor.saver] if successor.saver is not None else []

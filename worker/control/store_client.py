@@ -19,7 +19,8 @@ POLL_S = (0.0005, 0.01)  # first and longest pause of who waits for a key
 DEADLINE_S = 10.0  # of one call
 TRY_S = 2.5  # of one try to connect
 RETRY_S = 0.05
-PATIENCE_S = 86_400.0  # of a wait for peers: who is lost is told by heartbeats, not by a clock here
+# Of a wait for peers: who is lost is told by heartbeats, not by a clock here.  Ten years.
+PATIENCE_S = 10 * 365 * 86_400.0
 
 
 class StoreClient(Store):

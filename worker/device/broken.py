@@ -7,6 +7,21 @@ Source: torchft, whose process group sets its error before it aborts.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Flag(Protocol):
+    """What a wait asks of a world."""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the world is broken; asked again and again while a device is awaited."""
+
+    def check(self) -> None:
+        """Go on only in a world that stands; ConnectionError."""
+
 
 class Broken:
     """The flag of one epoch's world; any thread sets it, and it stays set."""
@@ -18,6 +33,11 @@ class Broken:
         """Say why; the first reason stays."""
         if self._why is None:
             self._why = why
+
+    @property
+    def why(self) -> str | None:
+        """The reason; None: the world stands."""
+        return self._why
 
     @property
     def is_set(self) -> bool:
@@ -32,3 +52,23 @@ class Broken:
         """
         if self._why is not None:
             raise ConnectionError(self._why)
+
+
+class Patience:
+    """The flag of a world during one wait: who waits too long breaks the world."""
+
+    def __init__(self, broken: Broken, limit_s: float, end: Callable[[], None]) -> None:
+        """`end` breaks the world, as none of its ranks may wait longer than `limit_s`."""
+        self._broken, self._end = broken, end
+        self._until_s = time.monotonic() + limit_s
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the world is broken, by now."""
+        if not self._broken.is_set and time.monotonic() > self._until_s:
+            self._end()
+        return self._broken.is_set
+
+    def check(self) -> None:
+        """See `Broken.check`."""
+        self._broken.check()

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from worker.device.broken import Broken
+from worker.device.broken import Flag
 from worker.device.device import BREAK_S, Parts
 from worker.device.gpus import check_type
 from worker.errors import DeviceSilent
 
 LOOK_S = 20e-6  # between two looks at an event; a copy to the host takes about as long
+FIRST_S = 15.0  # that a wait may take of which none has ended yet: kernels are loaded
 
 
 class CudaDevice:
@@ -30,27 +32,29 @@ class CudaDevice:
         self.identity = str(torch.cuda.get_device_properties(self.torch_device).uuid)
         free, total = torch.cuda.mem_get_info(self.torch_device)
         self._context_bytes = total - free  # what CUDA holds before the first tensor
+        # Of reads beside training.
+        self._beside: Any = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+        self._most_reserved = 0  # by torch, in the epochs before
+        self._longest_s: float | None = None  # of the waits that ended while nothing was broken
 
     def check(self, gpu_type: str) -> None:
         """See `Device`."""
         check_type(torch.cuda.get_device_name(self.torch_device), gpu_type)
 
-    def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
+    def host(self, tensor: torch.Tensor, broken: Flag | None = None) -> torch.Tensor:
         """See `Device`.
 
         Raises:
             DeviceSilent: the world is broken, and the device does not come to an end.
         """
-        found = self.staging(tuple(tensor.shape), tensor.dtype)
-        found.copy_(tensor.detach(), non_blocking=True)
-        _await(self.mark(), lambda: broken is not None and broken.is_set)
+        found = self._read(tensor, lambda: broken is not None and broken.is_set)
         if broken is not None:
             broken.check()
         return found
 
     def settle(self) -> None:
         """See `Device`; all work of a rank is on one stream."""
-        _await(self.mark(), lambda: True)
+        self._await(self.mark(), lambda: True)
 
     def put(self, tensor: torch.Tensor) -> torch.Tensor:
         """Through pinned memory, which torch frees once the copy is done."""
@@ -63,15 +67,20 @@ class CudaDevice:
         target.copy_(staged, non_blocking=True)
 
     def load(self, targets: Parts, write: Callable[[Parts], None]) -> None:
-        """Pinned memory is written, then copied."""
-        staged = tuple(self.staging(tuple(one.shape), one.dtype).zero_() for one in targets)
+        """Plain memory is written, then copied: pinned memory of this size would never be freed."""
+        staged = tuple(torch.zeros(one.shape, dtype=one.dtype) for one in targets)
         write(staged)
         for target, source in zip(targets, staged, strict=True):
-            target.copy_(source, non_blocking=True)
+            target.copy_(source)
 
-    def snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
-        """By `host`, whose memory is a new one each time."""
-        return self.host(tensor)
+    def snapshot(self, tensor: torch.Tensor, since: torch.cuda.Event | None = None) -> torch.Tensor:
+        """Plain memory, by way of pinned memory, which the next snapshot takes again."""
+        found = torch.empty(tensor.shape, dtype=tensor.dtype)
+        if since is None:
+            return found.copy_(self.host(tensor))
+        with torch.cuda.stream(self._beside):  # steps that are queued go on meanwhile
+            self._beside.wait_event(since)
+            return found.copy_(self._read(tensor, lambda: False))
 
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Pinned memory of torch's cache."""
@@ -88,30 +97,52 @@ class CudaDevice:
         return float(start.elapsed_time(end)) / 1000
 
     def free_bytes(self, ranks: int) -> int:
-        """Free memory of the GPU, and torch's own cache; no other rank has a part in it."""
+        """Free memory of the GPU, and of torch's cache what no step of this epoch has needed.
+
+        No other rank has a part in it.  The activations of the step under way are not free,
+        whatever part of them is allocated right now.
+        """
         del ranks
         free, _ = torch.cuda.mem_get_info(self.torch_device)
-        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        return free + cached
+        return free + torch.cuda.memory_reserved() - torch.cuda.max_memory_allocated()
 
     def held_bytes(self) -> int:
         """The most that torch has reserved, and CUDA's context."""
-        return self._context_bytes + torch.cuda.max_memory_reserved(self.torch_device)
+        reserved = torch.cuda.max_memory_reserved(self.torch_device)
+        return self._context_bytes + max(self._most_reserved, reserved)
 
+    def begin_epoch(self) -> None:
+        """Give the cache back, which NCCL cannot use, and count the peak anew."""
+        self._most_reserved = max(self._most_reserved, torch.cuda.max_memory_reserved())
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
-def _await(reached: torch.cuda.Event, is_late: Callable[[], bool]) -> None:
-    """Return once the device has passed an event.
+    def _read(self, tensor: torch.Tensor, is_late: Callable[[], bool]) -> torch.Tensor:
+        """A copy in pinned memory, made in the current stream."""
+        found = self.staging(tuple(tensor.shape), tensor.dtype)
+        found.copy_(tensor.detach(), non_blocking=True)
+        self._await(self.mark(), is_late)
+        return found
 
-    Raises:
-        DeviceSilent: it has not, `BREAK_S` after `is_late` said so.
-    """
-    since_s: float | None = None
-    while not reached.query():  # type: ignore[no-untyped-call] # torch's
-        if is_late():
-            since_s = since_s or time.monotonic()
-            if time.monotonic() - since_s > BREAK_S:
-                raise DeviceSilent(BREAK_S)
-        time.sleep(LOOK_S)
+    def _await(self, reached: torch.cuda.Event, is_late: Callable[[], bool]) -> None:
+        """Return once the device has passed an event.
+
+        What was given to it before may take as long as a step, so that much is waited at least.
+
+        Raises:
+            DeviceSilent: it has not, so long after `is_late` said so.
+        """
+        began_s = time.monotonic()
+        late_s: float | None = None
+        limit_s = max(BREAK_S, FIRST_S if self._longest_s is None else 2 * self._longest_s)
+        while not reached.query():  # type: ignore[no-untyped-call] # torch's
+            if is_late():
+                late_s = late_s or time.monotonic()
+                if time.monotonic() - late_s > limit_s:
+                    raise DeviceSilent(limit_s)
+            time.sleep(LOOK_S)
+        if late_s is None:
+            self._longest_s = max(self._longest_s or 0.0, time.monotonic() - began_s)
 
 
 def is_initialised() -> bool:

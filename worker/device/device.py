@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 
 from worker.control.host_memory import free_bytes
-from worker.device.broken import Broken
+from worker.device.broken import Flag
 
 Parts = tuple[torch.Tensor, ...]
-BREAK_S = 5.0  # for a device to end what it waits for once its world is broken
+BREAK_S = 5.0  # at least, for a device to end what it waits for once its world is broken
 
 
 class Device(Protocol):
@@ -42,7 +42,7 @@ class Device(Protocol):
             DeviceUnusable: it is another one.
         """
 
-    def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
+    def host(self, tensor: torch.Tensor, broken: Flag | None = None) -> torch.Tensor:
         """The numbers of a tensor in memory of the host; waits until they are computed.
 
         Args:
@@ -70,8 +70,14 @@ class Device(Protocol):
     def load(self, targets: Parts, write: Callable[[Parts], None]) -> None:
         """Let `write` fill host tensors of zeros, in the shapes of `targets`, which get them."""
 
-    def snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of the numbers in memory of the host, which nothing changes."""
+    def snapshot(self, tensor: torch.Tensor, since: Any = None) -> torch.Tensor:
+        """A copy of the numbers in memory of the host, which nothing changes.
+
+        Args:
+            tensor: of this device.
+            since: mark after which nothing writes the tensor, so that the copy waits for no work
+                behind it; None: it waits for all that the device was given.
+        """
 
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Host memory, not initialised, that copies from and to the device take directly."""
@@ -92,6 +98,9 @@ class Device(Protocol):
     def held_bytes(self) -> int:
         """The most that this rank has held so far."""
 
+    def begin_epoch(self) -> None:
+        """What the epoch before held is freed: nothing of it is to be kept for later."""
+
 
 class CpuDevice:
     """The processor: its tensors are the host's, and its work is done when a call returns."""
@@ -102,7 +111,7 @@ class CpuDevice:
     def check(self, gpu_type: str) -> None:
         """A processor stands for any type, as an emulated one."""
 
-    def host(self, tensor: torch.Tensor, broken: Broken | None = None) -> torch.Tensor:
+    def host(self, tensor: torch.Tensor, broken: Flag | None = None) -> torch.Tensor:
         """The tensor itself."""
         if broken is not None:
             broken.check()
@@ -123,8 +132,9 @@ class CpuDevice:
         """The targets are of the host themselves, and zero."""
         write(targets)
 
-    def snapshot(self, tensor: torch.Tensor) -> torch.Tensor:
+    def snapshot(self, tensor: torch.Tensor, since: Any = None) -> torch.Tensor:
         """A plain copy."""
+        del since
         return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor.detach())
 
     def staging(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -146,6 +156,9 @@ class CpuDevice:
     def held_bytes(self) -> int:
         """The most that this process has held, Python and torch with it."""
         return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    def begin_epoch(self) -> None:
+        """Nothing is kept."""
 
 
 CPU = CpuDevice()

@@ -196,10 +196,13 @@ class Engine(Protocol):
     def apply(self, gradient_norm: float) -> None:
         """Apply the reduced gradients that are held, with a norm learnt from another rank."""
 
-    def spread(self) -> None:
+    def spread(self) -> int:
         """Give the weights of owned rows to those who multiply them; a collective of the plan.
 
-        Called once the state has come, and after each update.
+        Called once the plan is the one that trains, and after each update.
+
+        Returns:
+            Bytes that this rank got from others.
         """
 
     def weights(self) -> Mapping[str, torch.Tensor]:

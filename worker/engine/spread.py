@@ -41,18 +41,22 @@ class Spread:
         self._boxes: list[tuple[Tensor, Piece]] = []  # of each owner of what this rank holds
         self._sent = self._plan(RankMap.of(build.plan)) if build.plan.zero else ()
 
-    def weights_(self) -> None:
-        """Fill what this rank multiplies; a collective of the plan."""
-        self._fill(self._build.buffers.weights)
+    def weights_(self) -> int:
+        """Fill what this rank multiplies; a collective of the plan.
 
-    def _fill(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        Returns:
+            Bytes that came from other ranks.
+        """
+        return self._fill(self._build.buffers.weights)
+
+    def _fill(self, tensors: Mapping[str, torch.Tensor]) -> int:
         """Fill all rows of the shards of this rank with those of their owners.
 
         Args:
             tensors: {tensor name: the shard, its owned rows up to date}, all of one type.
         """
         if not self._sent:
-            return
+            return 0
         rows: dict[Piece, torch.Tensor] = {}
         for tensor, box in self._boxes:
             (rows[box],) = view(
@@ -60,6 +64,8 @@ class Spread:
             )
         for message, source in self._sent:
             self._bucket.copy_(message, rows, self._build.world.groups[message.ranks], source)
+        came = [one for one, source in self._sent if source != self._build.seat.rank]
+        return sum(one.numel * rows[one.blocks[0][0]].element_size() for one in came)
 
     def whole_weights(self) -> Mapping[str, torch.Tensor]:
         """The fp32 weights of all that this rank holds; a collective.

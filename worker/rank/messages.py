@@ -185,6 +185,7 @@ class Messages:
             bytes_sent=prepared.transport.bytes_sent,
             bytes_received=prepared.transport.bytes_received,
             bytes_needed=prepared.move.bytes_needed,
+            bytes_spread=switch.bytes_spread,
             state_digest_before=switch.digest,
             state_digest_after=digest,
         )

@@ -74,10 +74,14 @@ class Prepared(NamedTuple):
         """End every wait of the move under way, from whatever thread.
 
         NCCL has connections of its own, and a thread that serves one that was cut may not end. So
-        its transport ends itself.
+        its transport ends itself, and so does the new world, whose first operations may be under
+        way. Nobody waits until they have ended.
         """
         if isinstance(self.transport, NcclTransport):
-            self.transport.break_("the change was called off")
+            why = "the change was called off"
+            self.transport.break_(why, limit_s=0.0)
+            if self.successor is not None:
+                self.successor.world.break_(why, limit_s=0.0)
         else:
             cut(self.connections)
 

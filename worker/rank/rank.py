@@ -19,7 +19,7 @@ from worker.control.channel import Channel
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
-from worker.error_kinds import Trouble, has_lost_its_device
+from worker.error_kinds import Trouble, describe_error, has_lost_its_device
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
@@ -83,7 +83,7 @@ class Rank:
                 if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
                     self._told_to_halt = message.reason
                     if (world := self._world) is not None:
-                        world.break_(message.reason)
+                        world.break_(message.reason, limit_s=0.0)  # this thread tells of life
                     self._change.end_waits()
             case Save() | Suspend():
                 self._saves.hear(message)
@@ -258,9 +258,11 @@ class Rank:
 
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
-        if self._world is not None:
-            self._world.break_()
-            self._world.leave()
+        if (world := self._world) is not None:
+            if world.broken.is_set and describe_error(error)[0] == "other":
+                error = ConnectionError(world.broken.why)  # it comes of numbers that are garbage
+            world.break_()
+            world.leave()
             self._world = None
         if not has_lost_its_device(error):  # which nothing of its world holds up any more
             error = fault_of(self._services.device) or error
@@ -382,13 +384,14 @@ class Rank:
             old_engine.release()
         if old_world is not None:
             old_world.leave()
-        switch.lap("flip")
+        self._services.device.begin_epoch()
         if successor is None:
+            switch.lap("flip")
             self._messages.switched(self._messages.record(switch, times_s, None))
             self._become("left")
             raise SystemExit(0)
         try:
-            digest = self._call(lambda: switch.verify_after(successor.world))
+            digest = self._call(lambda: switch.complete(successor.world))
         except Exception as error:  # the outcome stands: an epoch must be formed again
             self._halt(error)
             return

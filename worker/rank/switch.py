@@ -49,6 +49,7 @@ class Switch:
         laps: {part: when it ended}.
         agreed: step, updates and loss scale that all holders stand at, once they have met.
         bytes_copied: on the spot, of tensors whose cut changes.
+        bytes_spread: of weights that this rank got from their owners, with ZeRO.
         digest: of the whole state, where all of it is verified.
     """
 
@@ -59,6 +60,7 @@ class Switch:
     laps: dict[str, float] = field(default_factory=dict)
     agreed: Progress = field(default_factory=Progress)
     bytes_copied: int = 0
+    bytes_spread: int = 0
     digest: str | None = None
 
     def run(
@@ -146,8 +148,6 @@ class Switch:
             if successor is not None:
                 self._copy_kept(held, successor.target)
                 successor.target.fill(self.model)
-        if successor is not None and move.plan.zero:
-            successor.engine.spread()
         self.lap("transfer")
 
     def _write_slice(self, wanted: Slice) -> Parts:
@@ -197,13 +197,22 @@ class Switch:
                 time.sleep(VOTE_POLL_S)
         return outcome
 
-    def verify_after(self, world: Reducer) -> str | None:
-        """The digest of the state as the new plan holds it; a collective of the new world.
+    def complete(self, world: Reducer) -> str | None:
+        """End the flip: give all ranks their weights, and compare the state with that before.
+
+        A collective of the new world.  It comes after the vote, as low-precision weights may be
+        those that the old plan trains with.
+
+        Returns:
+            The digest of the state as the new plan holds it; None: it is not asked for.
 
         Raises:
             TransferFailed: it is not the digest from before the change.
         """
-        move = self.prepared.move
+        move, successor = self.prepared.move, self.prepared.successor
+        if successor is not None and move.plan.zero:
+            self.bytes_spread = successor.engine.spread()
+        self.lap("flip")
         if move.directive.training.verify != "Full":
             return None
         digest = agree(world, all_pieces(self.model, move.cuts), self._new_digests())

@@ -57,6 +57,7 @@ class Reading:
     ) -> None:
         self.staged_bytes, self.waited_s = 0, 0.0
         self._boxes, self._free_bytes, self._device = tuple(boxes), free_bytes, device
+        self._since = device.mark()  # all that has written the state was given to the device before
         self._read: ReadBox | None = read
         self._live_bytes = num_bytes
         self._chunks: dict[Piece, list[list[_Chunk]]] = {}  # by part; cut when it is wanted
@@ -147,7 +148,7 @@ class Reading:
                 found = chunk.staged
                 if found is None:
                     assert chunk.live is not None  # a chunk is read once
-                    found = self._device.snapshot(chunk.live)
+                    found = self._device.snapshot(chunk.live, self._since)
                     with self._changed:  # an update may stage another tensor meanwhile
                         self._live_bytes -= found.nbytes
                 chunk.live = chunk.staged = None
@@ -156,7 +157,7 @@ class Reading:
     def _stage(self, chunk: _Chunk) -> None:
         if chunk.live is None:
             return
-        copy = self._device.snapshot(chunk.live)
+        copy = self._device.snapshot(chunk.live, self._since)
         chunk.staged, chunk.live = copy, None
         with self._changed:
             self.staged_bytes += copy.nbytes

@@ -106,6 +106,11 @@ class Group:
         """Memory of the device that its wire holds by itself."""
         return self._live().held_bytes()
 
+    def own_end(self) -> str | None:
+        """Why its wire has ended by itself; None: it has not."""
+        wire = self._wire
+        return wire.own_end() if wire is not None else None
+
     @staticmethod
     def abort_all(groups: Sequence[Group]) -> None:
         """End every wait in the groups of one world; whoever is in one gets an error."""

@@ -21,6 +21,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from planner.profiles.entries import MAX_CTAS
+from worker.control.store_client import PATIENCE_S
 from worker.errors import DeviceUnusable, RendezvousFailed
 
 if TYPE_CHECKING:
@@ -30,6 +31,17 @@ FORM_S = 120.0  # for all members to connect once all have met; NCCL's bootstrap
 Version = tuple[int, int, int]
 SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+
+def own_end(group: Any) -> str | None:
+    """Why torch has ended a group by itself; None: it has not.
+
+    Its watchdog notes an error or a deadline, and only then revokes the communicator, by which what
+    is awaited ends with garbage.
+    """
+    if (found := group.get_error()) == c10d.ErrorType.SUCCESS:
+        return None
+    return f"torch has ended a communicator: {found.name}"
 
 
 class Formed(NamedTuple):
@@ -129,6 +141,8 @@ def join(
     options.timeout = datetime.timedelta(seconds=deadline_s)
     try:
         group.reconfigure(options).wait()
+    except torch.OutOfMemoryError:  # no peer's fault
+        raise
     except RuntimeError as error:
         said = str(error).partition("\n")[0]
         raise RendezvousFailed(
@@ -140,6 +154,7 @@ def options_of() -> Any:
     """Options of a communicator that neither blocks nor ends its process."""
     options = c10d.ProcessGroupNCCL.Options()
     options.config.blocking = 0
+    options._timeout = datetime.timedelta(seconds=PATIENCE_S)  # a slow peer is waited for
     options.config.max_ctas = MAX_CTAS
     return options
 
@@ -172,7 +187,6 @@ def form_old(device: torch.device, gpu: str = "") -> FormGroup:
     def form(store: Store, name: str, place: int, size: int) -> Formed:
         meet(store, name, place, size, "", Own(runtime_version(), gpu))
         options = options_of()
-        options._timeout = datetime.timedelta(days=1)  # a slow peer is waited for
         group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)
         group.eager_connect_single_device(device)
 

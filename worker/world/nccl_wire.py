@@ -13,7 +13,7 @@ Source: NCCL's user guide, "Group calls" and "Thread safety"; pytorch#174288 for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from migration.transfer import MAX_OPERATIONS
 from migration.transport import Messages
-from worker.world.nccl_groups import Formed, FormGroup
+from worker.world.nccl_groups import Formed, FormGroup, own_end
 from worker.world.wire import FormWire, ReduceOp, Work
 
 if TYPE_CHECKING:
@@ -108,14 +108,19 @@ class NcclWire:
         except (AttributeError, RuntimeError):
             return 0
 
+    def own_end(self) -> str | None:
+        """See `Wire`."""
+        return own_end(self._formed.group) if self._formed is not None else None
+
     def aborting(self) -> AbstractContextManager[None]:
         """See `Wire`."""
-        return self._live().aborting()
+        formed = self._formed  # another thread may give the wire up
+        return formed.aborting() if formed is not None else nullcontext()
 
     def abort(self) -> None:
         """See `Wire`."""
-        if self._formed is not None:
-            self._formed.group.abort()
+        if (formed := self._formed) is not None:
+            formed.group.abort()
 
     def release(self) -> object:
         """See `Wire`."""

@@ -83,6 +83,12 @@ class Wire(Protocol):
     def held_bytes(self) -> int:
         """Memory of the device that the wire holds by itself."""
 
+    def own_end(self) -> str | None:
+        """Why it has ended by itself, which nobody asked for; None: it has not.
+
+        Asked after a number was read: one that came before the end is known to be good.
+        """
+
     def aborting(self) -> AbstractContextManager[None]:
         """Entered around the aborts of all wires of one world."""
 
@@ -129,6 +135,10 @@ class OverHost(ABC):
     def held_bytes(self) -> int:
         """See `Wire`; its memory is the host's."""
         return 0
+
+    def own_end(self) -> str | None:
+        """See `Wire`; who waits for one that has ended gets an error."""
+        return None
 
     def aborting(self) -> AbstractContextManager[None]:
         """See `Wire`; each ends by itself."""

@@ -26,7 +26,7 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.wording import counted
 from worker.control.activity import Activity
-from worker.device.broken import Broken
+from worker.device.broken import Broken, Patience
 from worker.device.device import CPU, Device
 from worker.errors import FabricHangs
 from worker.world.gloo_wire import GlooWire
@@ -77,6 +77,7 @@ def join_world_of_one() -> None:
 
 Round = tuple[Sequence[int], Sequence[int]]
 NAMED = 3  # peers that a sentence names
+HANG_S = 1_800.0  # for the work of a step on the device, as long as nobody knows why it waits
 TRY_S = 60.0  # for the first operations of a world; NCCL connects to a peer in 0.1 s
 ABORT_S = 5.0  # for the wires of a broken world to end; one that does not is left behind
 
@@ -148,11 +149,23 @@ class World:
 
         Raises:
             ConnectionError: the world is broken, so the numbers may be garbage.
+            DeviceSilent: it is, and the device does not come to an end.
         """
         if tensor.is_cpu or self.size == 1:  # what then does not come is no peer's fault
             return self.device.host(tensor, self.broken)
         with self._activity.wait():  # for the peers whose sums the device awaits
-            return self.device.host(tensor, self.broken)
+            found = self.device.host(tensor, Patience(self.broken, HANG_S, self._hang))
+        for group in self.groups.values():
+            if (why := group.own_end()) is not None:
+                self.break_(why)
+        self.broken.check()
+        return found
+
+    def _hang(self) -> None:
+        self.break_(
+            f"rank {self.rank} has awaited its device for {HANG_S:,.0f} s; a GPU, or the network "
+            "between GPUs, hangs"
+        )
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp = "sum") -> None:
         """Reduce a host tensor in place over all ranks."""
@@ -217,11 +230,13 @@ class World:
         finally:
             late.cancel()
 
-    def break_(self, why: str = "the world of this epoch is gone") -> None:
+    def break_(
+        self, why: str = "the world of this epoch is gone", limit_s: float = ABORT_S
+    ) -> None:
         """End this world: whoever waits for this rank, or here, gets an error.
 
         The flag comes first, so that no number that an ended wait brings is used.  A wire that
-        does not end in time is left behind in its thread.
+        does not end within `limit_s` is left behind in its thread.
         """
         self.broken.set(why)
         groups = [*self.groups.values(), *([self._control] if self._control else [])]
@@ -234,7 +249,7 @@ class World:
             ending.start()
         except RuntimeError:  # no thread is left, which may be why this world breaks
             return end()
-        return ending.join(ABORT_S)
+        return ending.join(limit_s)
 
     def held_bytes(self) -> int:
         """The most that this rank has held so far, its wires with it."""

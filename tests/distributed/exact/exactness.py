@@ -251,7 +251,7 @@ def trained(
         assert switch.run(held, lambda: False, lambda: None) == "commit"
         held, progress = HeldState(case.model), None
         if successor is not None:
-            switch.verify_after(successor.world)
+            switch.complete(successor.world)
             engine, target = successor.engine, successor.target
             engine.progress = progress = switch.agreed or Progress.of_start(spec)
             is_broken = lost is not None and directive.epoch == first_epoch

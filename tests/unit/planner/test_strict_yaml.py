@@ -35,6 +35,16 @@ def test_what_is_wrong_is_an_error_of_yaml(text, words):
         load_yaml(text)
 
 
+def test_of_several_documents_the_only_one_of_a_kind_is_meant():
+    text = "kind: Claim\n---\nkind: Job\nname: a\n---\n"
+    assert load_yaml(text, "Job") == {"kind": "Job", "name": "a"}
+    assert load_yaml("kind: Claim", "Job") == {"kind": "Claim"}
+    assert load_yaml("", "Job") is None
+    for several in (f"{text}kind: Job", "a: 1\n---\nb: 2"):
+        with pytest.raises(yaml.YAMLError, match="documents of kind Job; keep one"):
+            load_yaml(several, "Job")
+
+
 def test_a_second_document_is_not_called_a_mistake_of_the_syntax(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text("a: 1\n---\nb: 2\n")

@@ -197,7 +197,7 @@ def verify(members):
 
     def act(member):
         try:
-            return member.switch.verify_after(member.transport)
+            return member.switch.complete(member.transport)
         except TransferFailed as error:
             return error
 

@@ -77,6 +77,7 @@ def test_the_promised_names_are_all_there():
         "restart_s",
         "bytes_moved",
         "bytes_minimum",
+        "bytes_spread",
         "steps_lost",
         "state_digest_before",
         "state_digest_after",

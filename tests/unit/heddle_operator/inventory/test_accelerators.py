@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from heddle_operator.inventory.accelerators import canonical, gpu_type_of
+from planner.cluster.gpu_types import HARDWARE
+
+DOCUMENT = Path(__file__).parents[4] / "docs" / "gpus.md"
 
 
 @pytest.mark.parametrize(
@@ -24,13 +30,27 @@ from heddle_operator.inventory.accelerators import canonical, gpu_type_of
         ("nvidia-h200-141gb", None, "h200"),
         ("Tesla-T4", None, "t4"),
         ("Tesla-V100-SXM2-32GB", None, "v100-32"),
-        ("NVIDIA-RTX-A6000", None, "rtx-a6000"),
-        ("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", None, "rtx-pro-6000-blackwell"),
+        ("NVIDIA-RTX-6000-Ada-Generation", None, "rtx-6000-ada"),
+        ("NVIDIA-RTX-PRO-6000-Blackwell-Workstation-Edition", None, "rtx-pro-6000"),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Max-Q-Workstation-Edition",
+            None,
+            "rtx-pro-6000-blackwell-max-q-workstation",
+        ),
+        ("NVIDIA-GH200-144G-HBM3e", None, "gh200-144g"),
         ("demo-fast", None, "demo-fast"),
     ],
 )
 def test_a_product_has_one_name(product, memory_mib, gpu_type):
     assert canonical(product, memory_mib) == gpu_type
+
+
+def test_every_type_with_a_profile_is_found_by_a_label_of_the_documents():
+    """By the table of docs/gpus.md, whose values are those of NVIDIA's GPU feature discovery."""
+    rows = re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|$", DOCUMENT.read_text(), re.MULTILINE)
+    assert {canonical(product) for product, _ in rows} == {gpu_type for _, gpu_type in rows}
+    assert {gpu_type for _, gpu_type in rows} == HARDWARE.keys()
+    assert [row for row in rows if canonical(row[0]) != row[1]] == []
 
 
 def test_a_label_of_ours_trumps_all_others():

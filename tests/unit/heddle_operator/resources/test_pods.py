@@ -201,6 +201,9 @@ def test_a_pod_asks_for_its_share_of_the_node_for_each_of_its_gpus():
     share = {"cpu": "1000m", "memory": "128Gi", "rdma/hca": "2", "nvidia.com/gpu": "2"}
     assert resources["requests"] == share
     assert resources["limits"] == {"rdma/hca": "2", "nvidia.com/gpu": "2"}
+    (data,) = a_pod(defaults=defaults)["spec"]["initContainers"]
+    requests = {name: share[name] for name in ("cpu", "memory")}
+    assert data["resources"] == {"requests": requests, "limits": {}}  # as a quota asks of each
     own = {"requests": {"cpu": "7"}, "limits": {"memory": "8Gi"}}
     template = {"spec": {"containers": [{"name": "worker", "resources": own}]}}
     resources = worker(a_pod(template, defaults))["resources"]

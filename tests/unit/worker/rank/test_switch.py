@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,6 +46,20 @@ def test_on_commit_every_rank_holds_its_new_layout_bit_for_bit():
     assert [member.missing() for member in members] == [[], [], []]
     assert len({member.switch.digest for member in members}) == 1
     assert members[0].switch.digest is not None
+
+
+def test_owners_give_their_weights_only_after_the_vote():
+    """Before it, low-precision weights may be those that the old plan trains with."""
+    members, spread = members_of(change(OLD, NEW.with_zero(1))), []
+    for member in members:
+        engine = SimpleNamespace(spread=lambda: spread.append(True) or 4)
+        prepared = member.switch.prepared
+        successor = prepared.successor._replace(engine=engine)
+        member.switch.prepared = prepared._replace(successor=successor)
+    assert run(members) == ["commit"] * 3
+    assert spread == []
+    assert len(set(verify(members))) == 1
+    assert (len(spread), {member.switch.bytes_spread for member in members}) == (3, {4})
 
 
 @pytest.mark.slow

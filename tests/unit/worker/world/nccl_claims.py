@@ -164,3 +164,45 @@ def frees(_rank, store):
     world.leave()
     names = {thread.name for thread in threading.enumerate()}
     return ["leave-world" in names, len(world.groups)]
+
+
+def ends_by_itself(_rank, store):
+    """What world and move say of numbers that are read after torch has ended a communicator."""
+    import torch
+    from torch._C import _distributed_c10d as c10d
+
+    from migration.errors import TransferFailed
+    from tests.fakes.gloo_group import form_gloo
+    from tests.simulated_device.device import SimulatedDevice
+    from worker.world.nccl_wire import NcclWire
+    from worker.world.payload import nccl_transport
+
+    formed, device, found = [], SimulatedDevice(), []
+
+    def form(*where):
+        formed.append(form_gloo(*where))
+        return formed[-1]
+
+    def end():
+        for one in formed:
+            one.group.get_error = lambda: c10d.ErrorType.COMM_ERROR
+
+    world = _world(store, 1, 0, 1, ((0,),), form)
+    world.device, world.size = device, 2  # as if a peer had a part in its numbers
+    number = device.put(torch.ones(1))
+    found.append(world.host(number).tolist())
+    end()
+    try:
+        world.host(number)
+    except ConnectionError as error:
+        found.append(str(error))
+    transport = nccl_transport(
+        store, "move", 0, 1, form_wire=NcclWire.over(form), device=device, patience_s=LIMIT_S
+    )
+    found.append(transport.host(number).tolist())
+    end()
+    try:
+        transport.host(number)
+    except (ConnectionError, TransferFailed) as error:
+        found.append(str(error))
+    return [*found, world.broken.is_set, transport.broken.is_set]

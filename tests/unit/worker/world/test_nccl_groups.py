@@ -20,13 +20,15 @@ import os, torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed import HashStore
 from planner.profiles.entries import MAX_CTAS
-from worker.world.nccl_groups import has_new, has_old, options_of
+from worker.world.nccl_groups import has_new, has_old, options_of, own_end
 found = not has_old()
 if has_new():
     options = options_of()
     found = (options.config.blocking, options.config.max_ctas) == (0, MAX_CTAS)
+    found = found and options._timeout.days > 365
     options.enable_reconfigure = True
     group = c10d.ProcessGroupNCCL2(HashStore(), 0, 2, options, torch.device("cuda", 0))
+    found = found and own_end(group) is None
     found = found and group.get_reconfigure_handle().startswith("nccl2:0")
     found = found and group.supports_reconfigure and group.supports_coalescing
 os._exit(0 if found else 1)
@@ -83,6 +85,15 @@ def test_the_wires_of_a_world_end_in_one_call_and_one_by_one_is_found_out():
 @pytest.mark.slow
 def test_wires_of_a_device_are_freed_before_the_thread_that_trains_goes_on():
     assert run_ranks(f"{CLAIMS}:frees", 1) == [[False, 0]]
+
+
+@pytest.mark.slow
+def test_no_number_counts_once_torch_has_ended_a_communicator_by_itself():
+    ((one, world, other, move, *are_broken),) = run_ranks(f"{CLAIMS}:ends_by_itself", 1)
+    assert one == other == [1.0]
+    assert "COMM_ERROR" in world
+    assert "COMM_ERROR" in move
+    assert are_broken == [True, True]
 
 
 def test_two_ranks_share_a_gpu_where_the_library_lets_them_and_it_is_asked_for():
