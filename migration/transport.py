@@ -22,7 +22,7 @@ Messages = Sequence[tuple[int, "torch.Tensor"]]  # (peer, a contiguous tensor)
 class Pending(Protocol):
     """A send or a receive under way."""
 
-    def wait(self) -> None:
+    def wait(self) -> object:
         """Return when it is done: what was sent may be written to, what was received is there.
 
         Raises:

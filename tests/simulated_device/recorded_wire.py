@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 import torch
 
 from migration.transfer import MAX_OPERATIONS
+from migration.transport import AllOf
 from tests.simulated_device.law import Row
 from tests.simulated_device.rules import RULES
 from tests.simulated_device.tensors import Simulated, numbers_of
 from worker.world.gloo_wire import GlooWire
-from worker.world.wire import AllOf
 
 LOG: list[list[Any]] = []  # rows of this rank, see `Row`
 TRAINS = [threading.main_thread().name]  # names of threads that may issue

@@ -62,9 +62,10 @@ class CudaDevice:
         return staged.to(self.torch_device, non_blocking=True)
 
     def fill(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Through pinned memory as well."""
-        staged = self.staging(tuple(source.shape), source.dtype).copy_(source)
-        target.copy_(staged, non_blocking=True)
+        """Through pinned memory as well, which staging memory is already."""
+        if not source.is_pinned():
+            source = self.staging(tuple(source.shape), source.dtype).copy_(source)
+        target.copy_(source, non_blocking=True)
 
     def load(self, targets: Parts, write: Callable[[Parts], None]) -> None:
         """Plain memory is written, then copied: pinned memory of this size would never be freed."""

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from migration.transport import ReduceOp
 from worker.world.group import Group
-from worker.world.wire import ReduceOp
 
 
 class TensorParallel(NamedTuple):

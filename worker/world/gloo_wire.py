@@ -16,9 +16,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
+from migration.transport import ReduceOp
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
-from worker.world.wire import OverHost, ReduceOp, Work
+from worker.world.wire import OverHost, Work
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

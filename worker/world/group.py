@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Self
 
 import torch
 
-from migration.transport import Messages
+from migration.transport import Messages, ReduceOp
 from worker.control.activity import Activity
 from worker.world.gloo_wire import GlooWire
-from worker.world.wire import FormWire, ReduceOp, Wire, Work, abort_all
+from worker.world.wire import FormWire, Wire, Work, abort_all
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

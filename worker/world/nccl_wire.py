@@ -20,9 +20,9 @@ import torch
 import torch.distributed as dist
 
 from migration.transfer import MAX_OPERATIONS
-from migration.transport import Messages
+from migration.transport import Messages, ReduceOp
 from worker.world.nccl_groups import Formed, FormGroup, own_end
-from worker.world.wire import FormWire, ReduceOp, Work
+from worker.world.wire import FormWire, Work
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
+from migration.transport import ReduceOp
 from worker.device.device import Device
 from worker.world.group import Group, Ranks
-from worker.world.wire import ReduceOp
 
 
 class SilentGroup(Group):

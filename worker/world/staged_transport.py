@@ -6,6 +6,7 @@ import torch
 
 from migration.transport import Messages, Pending, ReduceOp, Transport, post_all
 from worker.device.device import Device
+from worker.world.staged_wire import Staged
 
 
 class StagedTransport:
@@ -42,7 +43,7 @@ class StagedTransport:
     def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_receive`."""
         staged = self._device.staging(tuple(tensor.shape), tensor.dtype)
-        return _Staged(self._below.post_receive(peer, staged), staged, tensor, self._device)
+        return Staged(self._below.post_receive(peer, staged), staged, tensor, self._device)
 
     def exchange(self, sends: Messages, receives: Messages) -> Pending:
         """See `Transport.exchange`."""
@@ -55,18 +56,3 @@ class StagedTransport:
     def close(self, *, wait: bool = False) -> None:
         """See `Transport.close`."""
         self._below.close(wait=wait)
-
-
-class _Staged:
-    """A receive whose tensor is still to be copied to the device."""
-
-    def __init__(
-        self, pending: Pending, staged: torch.Tensor, target: torch.Tensor, device: Device
-    ) -> None:
-        self._pending, self._staged, self._target = pending, staged, target
-        self._device = device
-
-    def wait(self) -> None:
-        """See `Pending.wait`."""
-        self._pending.wait()
-        self._device.fill(self._target, self._staged)

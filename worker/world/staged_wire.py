@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from migration.transport import ReduceOp
 from worker.device.device import Device
-from worker.world.wire import FormWire, OverHost, ReduceOp, Wire, Work
+from worker.world.wire import FormWire, OverHost, Wire, Work
 
 
 class StagedWire(OverHost):
@@ -45,7 +46,7 @@ class StagedWire(OverHost):
     def recv(self, tensor: torch.Tensor, source: int) -> Work:
         """See `Wire`."""
         staged = self._device.staging(tuple(tensor.shape), tensor.dtype)
-        return _Staged(self.control.recv(staged, source), staged, tensor, self._device)
+        return Staged(self.control.recv(staged, source), staged, tensor, self._device)
 
     def all_to_all(
         self,
@@ -57,7 +58,7 @@ class StagedWire(OverHost):
         """See `Wire`."""
         staged = self._device.staging(tuple(received.shape), received.dtype)
         work = self.control.all_to_all(staged, self._device.host(sent), rows_from, rows_to)
-        return _Staged(work, staged, received, self._device)
+        return Staged(work, staged, received, self._device)
 
     def abort(self) -> None:
         """See `Wire`."""
@@ -69,11 +70,11 @@ class StagedWire(OverHost):
 
     def _both_ways(self, tensor: torch.Tensor, begin: Callable[[torch.Tensor], Work]) -> Work:
         staged = self._device.host(tensor)
-        return _Staged(begin(staged), staged, tensor, self._device)
+        return Staged(begin(staged), staged, tensor, self._device)
 
 
-class _Staged:
-    """An operation whose result is still to be copied to the device."""
+class Staged:
+    """An operation, or a message, whose result is still to be copied to the device."""
 
     def __init__(
         self, work: Work, staged: torch.Tensor, target: torch.Tensor, device: Device

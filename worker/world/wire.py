@@ -14,16 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from migration.transport import Messages
+from migration.transport import AllOf, Messages, ReduceOp
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
-
-ReduceOp = Literal["sum", "min", "max"]
 
 
 class Work(Protocol):
@@ -101,18 +99,6 @@ class Wire(Protocol):
 
 # (store, a name that is never used twice, place in the set, size of the set)
 FormWire = Callable[["Store", str, int, int], Wire]
-
-
-class AllOf:
-    """Several operations as one."""
-
-    def __init__(self, works: Sequence[Work]) -> None:
-        self._works = works
-
-    def wait(self) -> None:
-        """See `Work`."""
-        for work in self._works:
-            work.wait()
 
 
 class OverHost(ABC):

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
+from migration.transport import ReduceOp
 from planner.model.shape import ModelShape
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
@@ -32,7 +33,7 @@ from worker.errors import FabricHangs
 from worker.world.gloo_wire import GlooWire
 from worker.world.group import Group, Ranks
 from worker.world.sentinel import Sentinel
-from worker.world.wire import FormWire, ReduceOp
+from worker.world.wire import FormWire
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from migration.transfer import MAX_OPERATIONS
+from migration.transport import AllOf
 from planner.plans.ranks import RankMap
 from tests.laws.migration.changes import Change, any_changes
 from tests.simulated_device.law import disorder, stuck
 from worker.control.activity import Activity
 from worker.world.stage_links import link_rounds
-from worker.world.wire import AllOf, OverHost
+from worker.world.wire import OverHost
 from worker.world.world import World, rank_sets
 
 EXAMPLES = 200

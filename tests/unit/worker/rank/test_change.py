@@ -13,7 +13,7 @@ from tests.unit.worker.changes import MODEL, change, held_by, plan
 from tests.unit.worker.rank.test_preparation import InMemory, ended
 from worker.control.connections import connections
 from worker.rank.change import Change
-from worker.rank.preparation import Prepared
+from worker.rank.preparation import Prepared, Successor
 from worker.state.still import StillState
 
 OLD = plan("1x2")
@@ -160,15 +160,16 @@ def test_what_a_halt_ends_beside_the_world_is_every_connection_or_that_of_nccl_s
         def __init__(self):
             self.said = []
 
-        def break_(self, why):
-            self.said.append(why)
+        def break_(self, why, limit_s):
+            self.said.append((why, limit_s))
 
-    services = InMemory()
+    services, successor = InMemory(), Successor(Ended(), None, None)
     services.payload = services.payload._replace(name="nccl")
     found, transport = a_change(services), Ended()
-    found.move_begins(moving(line[2])._replace(transport=transport))
+    found.move_begins(moving(line[2])._replace(transport=transport, successor=successor))
     found.end_waits()
-    assert len(transport.said) == 1
+    # also the new world, whose first operations may hang; and a heart that beats waits for neither
+    assert transport.said == successor.world.said == [("the change was called off", 0.0)]
     assert not is_cut(line)
     a_change().end_waits()
     assert is_cut(line)

@@ -17,6 +17,7 @@ from tests.unit.worker.rank.test_preparation import InMemory, ended
 from tests.unit.worker.switches import AT_7, Watched, members_of
 from worker.control.channel import Channel
 from worker.control.store_client import StoreClient
+from worker.device.broken import Broken
 from worker.engine.seam import Progress, StepResult
 from worker.rank.rank import Rank
 from worker.rank.rank_state import Layout
@@ -31,6 +32,10 @@ class OldWorld:
     def __init__(self):
         self.phases = []
         self.is_left = False
+        self.broken = Broken()
+
+    def break_(self):
+        self.broken.set("gone")
 
     def leave(self):
         self.is_left = True
@@ -128,6 +133,24 @@ def training():
             agent.close()
             with pytest.raises(SystemExit):  # its mailbox has ended
                 rank._messages.next(LIMIT_S)
+
+
+@pytest.mark.parametrize(
+    ("is_broken", "error", "kind"),
+    [
+        (True, KeyError("garbage"), "lost peer"),
+        (False, KeyError("a bug"), "other"),
+        (True, MemoryError(), "device"),
+    ],
+)
+def test_what_comes_of_the_numbers_of_a_broken_world_is_no_fault_of_this_rank(
+    training, is_broken, error, kind
+):
+    rank = training(3)
+    if is_broken:
+        rank._world.broken.set("rank 1 is gone")
+    rank._halt(error)
+    assert (rank._trouble.kind, rank._phase) == (kind, "halted")
 
 
 def prepare(rank, steps):
