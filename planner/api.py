@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
@@ -32,7 +33,12 @@ from planner.request import (
 from planner.search.budget import never
 from planner.search.driver import search
 from planner.search.marginal import marginal_gains
+from planner.search.solution_pool import SolutionPool
 
+WHOLE = (  # numbers that are counts
+    *("budget_evaluations", "max_stages", "max_templates", "rollouts", "threads", "seed"),
+    "min_holders",
+)
 LARGEST = {  # beyond these somebody has mistyped
     "budget_s": 10**7,
     "budget_evaluations": 10**10,
@@ -42,6 +48,8 @@ LARGEST = {  # beyond these somebody has mistyped
     "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
     "threads": MOST_THREADS,
 }
+SAYING_SHARE = 0.25  # of the seconds once more, to say by how much a throughput is missed
+WORDS = {"method": get_args(Method), "objective": get_args(Objective)}
 POLICY_METHODS = ("auto", "policy")  # those that ask a policy
 NEEDS_ZERO = (
     "no plan without ZeRO fits in memory, so replicas share the optimizer's state (stage 1)"
@@ -153,18 +161,51 @@ def answer(
         UnprofiledConfiguration: the profile speaks of another workload.
     """
     check_request(request)
+    is_open = request.zero_where_needed and not request.workload.zero
+    with_zero = replace(request, workload=replace(request.workload, zero=1))
     try:
-        found = _found(request, profile, clock, interrupted)
+        if is_open and request.current is not None and request.current.zero:
+            asked, found = _either(request, with_zero, profile, clock, interrupted)
+        else:
+            asked, found = request, _found(request, profile, clock, interrupted)
     except Infeasible:
-        if not request.zero_where_needed or request.workload.zero:
+        if not is_open:
             raise
-        request = replace(request, workload=replace(request.workload, zero=1))
-        found = _found(request, profile, clock, interrupted)
+        asked, found = with_zero, _found(with_zero, profile, clock, interrupted)
         found = replace(found, notes=(*found.notes, NEEDS_ZERO))
-    _check_answer(request, found)
+    _check_answer(asked, found)
     if request.wants_marginal and not interrupted():
-        found = replace(found, marginal=marginal_gains(request, profile, found))
+        found = replace(found, marginal=marginal_gains(asked, profile, found, interrupted))
     return found
+
+
+def _either(
+    without: PlanRequest,
+    with_zero: PlanRequest,
+    profile: Profile,
+    clock: Callable[[], float],
+    interrupted: Callable[[], bool],
+) -> tuple[PlanRequest, PlanAnswer]:
+    """The better answer where a plan with ZeRO runs, each of half the seconds.
+
+    Else the running plan would be none that is asked for, and the answer might be worse.
+
+    Raises:
+        Infeasible: no plan without ZeRO fits.
+    """
+    found = []
+    for asked in (without, with_zero):
+        half = asked.budget_s / 2 if asked.budget_s is not None else None
+        found.append((asked, _found(replace(asked, budget_s=half), profile, clock, interrupted)))
+    pool = SolutionPool(without)
+    return min(found, key=lambda one: pool.rank_of(one[1].holders_min, _minimised(*one)))
+
+
+def _minimised(request: PlanRequest, answer: PlanAnswer) -> float:
+    """Seconds of a step, or money of one."""
+    if request.objective == "throughput":
+        return answer.cost.iteration_s
+    return (plan_price(answer.plan, request.composition) or 0.0) * answer.cost.iteration_s
 
 
 def _found(
@@ -179,7 +220,9 @@ def _found(
         if request.min_throughput is None:
             raise
         # what is too slow is no plan to the engines: without the limit, so that it says by how much
-        return search(replace(request, min_throughput=None), profile, clock, interrupted)
+        short = None if request.budget_s is None else request.budget_s * SAYING_SHARE
+        asked = replace(request, min_throughput=None, budget_s=short)
+        return search(asked, profile, clock, interrupted)
 
 
 def check_request(request: PlanRequest) -> None:
@@ -208,6 +251,19 @@ def check_numbers(request: PlanRequest) -> None:
     Raises:
         InvalidRequest: names it, and what is allowed.
     """
+    for name, words in WORDS.items():
+        if getattr(request, name) not in words:
+            raise InvalidRequest(
+                f"{{field}} is {getattr(request, name)!r}; allowed are {', '.join(words)}",
+                field=name,
+                code="Unknown",
+            )
+    for name in WHOLE:
+        value = getattr(request, name)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+            raise InvalidRequest(
+                f"{{field}} is {value!r}; it must be a whole number", field=name, code="Malformed"
+            )
     for name, most in LARGEST.items():
         limit = getattr(request, name)
         if limit is not None and not 0 < limit <= most:

@@ -31,7 +31,7 @@ DEFAULT_MAX_STAGES = 24
 DEFAULT_ROLLOUTS = 128
 ROLLOUT_METHODS = ("policy", "random")  # they build plans, and search nothing
 MOST_THREADS = 64
-MOST_ROLLOUTS = 100_000
+MOST_ROLLOUTS = 20_000
 
 Method = Literal["auto", "policy", "search", "columns", "random"]
 Objective = Literal["throughput", "cost"]

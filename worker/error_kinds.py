@@ -79,6 +79,18 @@ def has_lost_its_device(error: BaseException) -> bool:
     return not isinstance(error, HeddleError | MemoryError) and _is_of_device(str(error))
 
 
+def cause_of(error: BaseException, why_broken: str | None) -> BaseException:
+    """Why a call in a world failed.
+
+    Args:
+        error: that came of the call.
+        why_broken: of the world; then numbers are garbage, whatever came of them.
+    """
+    if why_broken is not None and describe_error(error)[0] == "other":
+        return ConnectionError(why_broken)
+    return error
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the memory of the device or of the host did not suffice."""
     return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)

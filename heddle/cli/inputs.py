@@ -20,7 +20,7 @@ from planner.cost.money import DEAREST
 from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
-from planner.plans.plan import Plan
+from planner.plans.plan import Plan, faults
 from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
 from planner.wording import did_you_mean, kind_of, reason_of
@@ -106,9 +106,16 @@ def read_current(path: str, workload: Workload) -> Plan:
             field="current",
             code="Mismatch",
         )
+    plan = Plan.from_json(data)
     if stated is not None:
-        Workload.from_json(stated)
-    return Plan.from_json(data)
+        trains = Workload.from_json(stated)
+    else:
+        trains = replace(workload, global_batch=max(1, sum(t.samples for t in plan.templates)))
+    if wrong := faults(plan, trains):
+        raise InvalidPlan(
+            f"the current plan {path} is no plan: {wrong[0]}", field="current", code="Mismatch"
+        )
+    return plan
 
 
 def read_plan_file(path: str) -> dict[str, Any]:
@@ -203,7 +210,8 @@ def read_plan(
     if "placement" in data:
         return Plan.from_json(data)
     unplaced = Plan.from_json({**data, "placement": []} | {"digest": None})
-    placed = best_placed(unplaced.templates, workload, composition, profile)
+    asked = replace(workload, zero=unplaced.zero)  # as the plan says, whatever the options say
+    placed = best_placed(unplaced.templates, asked, composition, profile)
     if placed is None:
         raise InvalidPlan(
             f"the plan has no placement, and its {unplaced.gpus} GPUs do not fit on the "

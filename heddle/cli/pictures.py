@@ -21,8 +21,10 @@ from matplotlib.patches import Patch
 
 from heddle.cli.tables import memory_unit
 from planner.cost.evaluate import PlanCost, ReplicaCost
+from planner.cost.memory import usable_bytes
 from planner.cost.simulation import Event, simulate_replica
 from planner.errors import InvalidRequest
+from planner.model.workload import Workload
 from planner.plans.plan import Plan, Stage
 from planner.profiles.profile import Profile
 from planner.wording import counted
@@ -100,7 +102,7 @@ def _heading(kind: Kind, micro_batch: int, last_s: float) -> str:
 
 
 @mpl.rc_context(STYLE)
-def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile) -> None:
+def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile, workload: Workload) -> None:
     """The stages of a plan: GPUs and layers, what they do over time, seconds and memory.
 
     Raises:
@@ -120,7 +122,7 @@ def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile) -> None:
     panels = figure.subplots(
         len(shown), 3, squeeze=False, width_ratios=(7, 1.1, 1.1), height_ratios=rows
     )
-    drawn = _Drawing(plan, profile, ready_s, step_s, sum(map(len, played)) > MANY_BARS)
+    drawn = _Drawing(plan, profile, workload, ready_s, step_s, sum(map(len, played)) > MANY_BARS)
     for (lanes, pace, memory), kind, events in zip(panels, shown, played, strict=True):
         drawn.lanes(lanes, kind, events, is_slowest=len(shown) > 1 and kind is slowest[0])
         drawn.pace(pace, kind[0])
@@ -149,6 +151,7 @@ class _Drawing(NamedTuple):
 
     plan: Plan
     profile: Profile
+    workload: Workload
     ready_s: float
     step_s: float
     many: bool
@@ -204,7 +207,7 @@ class _Drawing(NamedTuple):
         stages = self.plan.templates[replica.template].stages
         for stage, priced in zip(stages, replica.stages, strict=True):
             held = priced.peak_memory_bytes
-            usable = self.profile.gpu_type(stage.gpu_type).usable_bytes
+            usable = usable_bytes(self.workload, self.profile.gpu_type(stage.gpu_type))
             unit, size = memory_unit(usable)
             said = f"{held / size:.3g} of {usable / size:.3g} {unit}"
             rows.append((held / usable, said, held > usable))

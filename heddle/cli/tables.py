@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from heddle.cli.measured import MeasuredCost
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import PlanCost, StageCost
-from planner.cost.memory import StageMemory
+from planner.cost.memory import StageMemory, usable_bytes
 from planner.cost.money import money_per_sample, plan_price
+from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.profile import Profile
 from planner.request import PlanAnswer, PlanRequest, SearchStage
@@ -180,12 +181,12 @@ def _priced_stages(plan: Plan, cost: PlanCost) -> Iterator[tuple[str, str, Stage
             yield f"{replica.template}.{replica.replica}.{s}", number, stage, priced
 
 
-def memory_table(plan: Plan, cost: PlanCost, profile: Profile) -> str:
+def memory_table(plan: Plan, cost: PlanCost, profile: Profile, workload: Workload) -> str:
     """Memory of one GPU of each stage, by kind."""
     unit, scale = memory_unit(cost.peak_memory_bytes)
     rows = []
     for name, _, stage, priced in _priced_stages(plan, cost):
-        usable = profile.gpu_type(stage.gpu_type).usable_bytes
+        usable = usable_bytes(workload, profile.gpu_type(stage.gpu_type))
         over = " DOES NOT FIT" if priced.peak_memory_bytes > usable else ""
         peak = f"{priced.peak_memory_bytes / scale:.2f} of {usable / scale:.2f}{over}"
         rows.append((name, *(f"{size / scale:.2f}" for size in astuple(priced.memory)), peak))

@@ -26,8 +26,10 @@ from heddle.cli.tables import (
     network_sentence,
 )
 from planner.cost.evaluate import PlanCost, StageCost, cost_of
+from planner.cost.memory import usable_bytes
 from planner.cost.simulation import simulated_seconds
 from planner.errors import InvalidRequest
+from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
@@ -102,12 +104,14 @@ def cost(
     if picture is not None:
         from heddle.cli.pictures import draw_plan
 
-        draw_plan(picture, chosen, priced, profile)
+        draw_plan(picture, chosen, priced, profile, workload)
     if output == "json":
-        click.echo(json.dumps(_json(chosen, priced, simulated_s, profile, placed), indent=2))
+        click.echo(
+            json.dumps(_json(chosen, priced, simulated_s, profile, workload, placed), indent=2)
+        )
         return
     click.echo(cost_table(chosen, priced))
-    click.echo(f"\n{memory_table(chosen, priced, profile)}")
+    click.echo(f"\n{memory_table(chosen, priced, profile, workload)}")
     click.echo(f"\n{cost_sentence(priced, simulated_s, profile, placed=placed)}")
     click.echo(network_sentence(composition, profile))
 
@@ -145,9 +149,14 @@ def _called(parameter: click.Parameter) -> str:
 
 
 def _json(
-    chosen: Plan, priced: PlanCost, simulated_s: float, profile: Profile, placed: bool
+    chosen: Plan,
+    priced: PlanCost,
+    simulated_s: float,
+    profile: Profile,
+    workload: Workload,
+    placed: bool,
 ) -> dict[str, Any]:
-    usable = {name: kind.usable_bytes for name, kind in profile.types.items()}
+    usable = {name: usable_bytes(workload, kind) for name, kind in profile.types.items()}
     replicas: list[dict[str, Any]] = [
         {
             "template": replica.template,

@@ -247,7 +247,7 @@ def plan(
     if picture is not None:
         from heddle.cli.pictures import draw_plan
 
-        draw_plan(picture, found.plan, found.cost, profile)
+        draw_plan(picture, found.plan, found.cost, profile, request.workload)
     if export is not None:
         from heddle.cli.megatron import megatron_arguments
 

@@ -228,6 +228,7 @@ def _layers(
     memory, reserve = _memory(gpu_type, model.name, device)
     head = {
         "model": model.name,
+        "shape": model.cost_digest,
         "sequence_length": length,
         "precision": chosen,
         "provenance": _provenance(device, repeats),
@@ -351,7 +352,9 @@ def _check_tp(allows: Any, name: str, degrees: tuple[int, ...], device: str) -> 
     for degree in degrees:
         if not allows(degree):
             raise WorkerError(
-                f"TP {degree} does not divide the heads, ffn and vocabulary of {name}",
+                f"TP {degree} does not divide the heads, ffn and vocabulary of {name}; {{field}} "
+                f"may have {', '.join(str(n) for n in (1, 2, 4, 8, 16) if allows(n))}",
+                field="tp",
                 code="OutOfRange",
             )
         if device == "cuda" and degree > _devices(device):

@@ -102,7 +102,8 @@ def train_policy(
         raise InvalidPolicy(
             f"there is no training to resume in {where}; leave --resume out", code="Missing"
         )
-    if where.is_dir() and any(where.iterdir()) and not (overwrite or resume):
+    held = [one for one in where.iterdir() if one.suffix != ".new"] if where.is_dir() else []
+    if held and not (overwrite or resume):  # what a kill left half written is nobody's
         raise InvalidRequest(
             f"the folder {where} holds files already; give --overwrite, name another --out, or go "
             f"on with a training that was killed by --resume",

@@ -93,7 +93,12 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
     workload = settings.workload
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
-        request = PlanRequest(workload=workload, composition=nodes, seed=settings.seed)
+        request = PlanRequest(
+            workload=workload,
+            composition=nodes,
+            seed=settings.seed,
+            zero_where_needed=settings.zero == "Auto",
+        )
         curves = throughput_curves(request, profile)
         mixed, is_complete = mixed_throughputs(request, profile, curves)
         return {"curves": curves, "mixed": mixed, "is_complete": is_complete}

@@ -20,7 +20,7 @@ from typing import Any
 from planner.errors import InvalidComposition
 from planner.wording import did_you_mean, kind_of
 
-_GROUP = re.compile(r"^(?P<nodes>\d+)x(?P<gpus>\d+)$")
+_GROUP = re.compile(r"^(?P<nodes>[0-9]{1,9})x(?P<gpus>[0-9]{1,9})$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s", "hosts")
 _BYTES_PER_GBIT = 1e9 / 8
 # Beyond these somebody has mistyped, and a search would take for ever.
@@ -54,6 +54,12 @@ class Node:
             raise InvalidComposition(
                 f"a node has the name {self.name!r}; give it one without blanks",
                 field="name",
+                code="Malformed",
+            )
+        if self.gpu_type.split() != [self.gpu_type]:
+            raise InvalidComposition(
+                f"node {self.name!r} has the type {self.gpu_type!r}; give it one without blanks",
+                field="type",
                 code="Malformed",
             )
         if self.gpus < 1:
@@ -122,10 +128,14 @@ class Composition:
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
-        if len(set(names)) != len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
+        if len(names) > MOST_NODES:
             raise InvalidComposition(
-                f"node name {twice[0]!r} appears twice; every node needs a name of its own",
+                f"there are {len(names):,} nodes; give at most {MOST_NODES:,}", code="OutOfRange"
+            )
+        if len(set(names)) != len(names):
+            twice = min(name for name, times in Counter(names).items() if times > 1)
+            raise InvalidComposition(
+                f"node name {twice!r} appears twice; every node needs a name of its own",
                 field="name",
                 code="GivenTwice",
             )
@@ -208,7 +218,7 @@ class Composition:
             counts = [_GROUP.match(size.strip()) for size in sizes.split("+")]
             if not equals or not gpu_type or not all(counts):
                 raise InvalidComposition(
-                    f"{part!r} is not TYPE=NODESxGPUS; write for example h100=8x4 or "
+                    f"{reprlib.repr(part)} is not TYPE=NODESxGPUS; write for example h100=8x4 or "
                     f"a100-40=10x4+12x1",
                     code="Malformed",
                 )

@@ -35,7 +35,9 @@ class GpuLimits:
         for name in names:
             if names.count(name) > 1:
                 raise InvalidRequest(
-                    f"{{field}} limits {name!r} twice; give one limit for a type", code="GivenTwice"
+                    f"{{field}} limits {name!r} twice; give one limit for a type",
+                    field="max_gpus",
+                    code="GivenTwice",
                 )
         for name, most in (("all GPUs", self.total or 0), *self.by_type):
             if most < 0:

@@ -284,11 +284,12 @@ def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
 def usable_bytes(workload: Workload, gpu: GpuType) -> int:
     """Memory of a GPU that a plan may fill.
 
-    By the worker's rule the communicators of NCCL count as modelled on a real GPU type of which
-    nobody has measured them; the paper's rule knows none.
+    By the worker's rule the communicators of NCCL count, as modelled on a real GPU type of which
+    nobody has measured them; the paper's rule and the staged wire know none.
     """
-    holds_groups = workload.memory == "worker" and workload.wire == "nccl" and gpu.name in HARDWARE
-    if holds_groups and not gpu.group_bytes:
+    if workload.memory != "worker" or workload.wire != "nccl":
+        return gpu.memory_bytes - gpu.reserve_bytes
+    if gpu.name in HARDWARE and not gpu.group_bytes:
         return gpu.usable_bytes - MOST_GROUPS * GROUP_BYTES
     return gpu.usable_bytes
 

@@ -45,6 +45,11 @@ def require_prices(composition: Composition) -> None:
             )
 
 
+def cheapest_price(composition: Composition) -> float | None:
+    """Money per hour of the cheapest node; None if no node has a price."""
+    return min((node.price for node in composition.nodes if node.price is not None), default=None)
+
+
 def plan_price(plan: Plan, composition: Composition) -> float | None:
     """Money per hour of the nodes that a plan uses; None if one of them has no price."""
     used = set(plan.nodes)

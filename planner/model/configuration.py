@@ -120,6 +120,13 @@ class Configuration:
         value = self._values.get(key)
         return default if value is None else value
 
+    def list(self, key: str) -> list[Any]:
+        """A list; empty where the key is absent or null."""
+        value = self.get(key, [])
+        if not isinstance(value, list):
+            raise self._wrong(key, value, "a list")
+        return value
+
     def is_absent(self, key: str) -> bool:
         """Whether the key is not there; null is."""
         return key not in self._values
@@ -131,7 +138,7 @@ class Configuration:
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
-                raise self._wrong(key, value, f"a positive whole number up to {LARGEST:,}")
+                raise self._wrong(key, value, f"a whole number from 0 to {LARGEST:,}")
             return value
         if default is None:
             raise InvalidWorkload(

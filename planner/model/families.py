@@ -7,6 +7,7 @@ Source: the configuration and model classes of `transformers`, of its version 4 
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -112,7 +113,8 @@ def _gpt_neo(name: str, c: Configuration) -> ModelShape:
             kinds = []
     known = {"global": 0, "local": width}
     windows: tuple[int, ...] = (0,)
-    if len(kinds) == layers and all(kind in known for kind in kinds):
+    is_list = isinstance(kinds, list) and len(kinds) == layers
+    if is_list and all(isinstance(kind, str) and kind in known for kind in kinds):
         windows = shortest_cycle([known[kind] for kind in kinds])
     else:
         c.lacking.append(f"attention_types {reprlib.repr(stated)}")
@@ -176,8 +178,9 @@ def decoder(
         "head_width": c.number("head_dim", default=0),
         "tied_head": c.flag("tie_word_embeddings", default=False),
         "dropout": dropped > 0,
+        "scores": "eager" if dropped > 0 else "flash",  # which are dropped one by one
     }
-    if set(c.get("layer_types", ())) - {"full_attention", "sliding_attention"}:
+    if any(kind not in ("full_attention", "sliding_attention") for kind in c.list("layer_types")):
         c.lacking.append(f"layer_types {reprlib.repr(c.get('layer_types'))}")
     arithmetic = Arithmetic(
         norm_epsilon=c.real("rms_norm_eps", norm_epsilon),
@@ -253,12 +256,18 @@ def _rotary(c: Configuration, base: float) -> Rotary:
         c.lacking.append("rotary positions that differ from block to block")
         return Rotary(base)
     try:
-        return _rotary_of(c, dict(settings), base)
-    except (KeyError, TypeError, ValueError):
-        raise InvalidWorkload(
-            f"rotary positions {reprlib.repr(settings)} cannot be read; their factors are numbers",
-            code="Unreadable",
-        ) from None
+        found = _rotary_of(c, dict(settings), base)
+        factors = [found.base, found.scaling.factor if found.scaling else 1.0]
+        if all(0 < factor < math.inf for factor in factors):
+            return found
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    raise InvalidWorkload(
+        f"rotary positions {reprlib.repr(settings)} cannot be read; their base and factor are "
+        "numbers above 0",
+        field="rope_parameters",
+        code="Unreadable",
+    )
 
 
 def _rotary_of(c: Configuration, settings: dict[str, Any], base: float) -> Rotary:

@@ -8,6 +8,8 @@ configurations.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -25,6 +27,7 @@ KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
 # which casts queries and keys to fp32 first.
 Scores = Literal["flash", "fused", "eager", "fp32"]
 StageRecompute = Literal["none", "selective", "full"]  # what a backward pass computes again
+_NO_COST = ("name", "layers", "recompute", "arithmetic")  # on which no cost of a layer depends
 LARGEST = 10**9  # of a model's sizes; beyond it somebody has mistyped
 LONGEST = 200  # characters of a name: it is part of the names of files
 VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
@@ -135,6 +138,13 @@ class ModelShape:
             )
         if self.experts is not None:
             self.experts.check(self.name, self.layers)
+        if self.latent is not None and min(self.latent.kv_rank, self.latent.value) < 1:
+            raise InvalidWorkload(
+                f"model {self.name!r} has latent attention with kv_rank {self.latent.kv_rank} and "
+                f"value {self.latent.value}; both must be positive",
+                field="latent",
+                code="OutOfRange",
+            )
 
     @property
     def head_dim(self) -> int:
@@ -179,6 +189,12 @@ class ModelShape:
         return tp >= 1 and not any(size % tp for size in sizes)
 
     @property
+    def cost_digest(self) -> str:
+        """12 hex digits of all that the cost of a layer depends on, whatever their number."""
+        row = {key: value for key, value in asdict(self).items() if key not in _NO_COST}
+        return hashlib.blake2b(json.dumps(row, sort_keys=True).encode(), digest_size=6).hexdigest()
+
+    @property
     def padded_vocab(self) -> int:
         """Rows of the embedding: the vocabulary up to a multiple of 128, as Megatron pads it."""
         return -(-self.vocab // VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
@@ -194,7 +210,8 @@ class ModelShape:
         unknown = sorted(set(data) - known)
         if unknown:
             raise InvalidWorkload(
-                f"the model has the unknown key {unknown[0]!r}; allowed are {', '.join(known)}",
+                f"the model has the unknown key {unknown[0]!r}; allowed are "
+                f"{', '.join(sorted(known))}",
                 field=unknown[0],
                 code="Unknown",
             )

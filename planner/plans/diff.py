@@ -20,7 +20,7 @@ import numpy as np
 from planner.errors import InvalidPlan
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
-from planner.plans.plan import FilledTemplate, Plan
+from planner.plans.plan import FilledTemplate, Plan, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Mask, regions_of, state_refinement
 from planner.plans.state_rule import OWNED, StateRule, element_bytes
@@ -84,19 +84,16 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> PlanDiff:
         InvalidPlan: one is no plan, does not name its workload, or they train different models.
         InvalidWorkload: a workload is wrong.
     """
-    model = _model(one, "first")
-    if _model(other, "second") != model:
+    workloads = _workload(one, "first"), _workload(other, "second")
+    model = workloads[0].model
+    if workloads[1].model != model:
         raise InvalidPlan(
             "the two plans train different models; compare plans of one model", code="Mismatch"
         )
     before, after = Plan.from_json(one), Plan.from_json(other)
-    for name, plan in (("first", before), ("second", after)):
-        layers = {sum(stage.layers for stage in row.stages) for row in plan.templates}
-        if layers != {model.layers}:
-            raise InvalidPlan(
-                f"the {name} plan holds {sorted(layers)} layers, {model.name} has {model.layers}",
-                code="Mismatch",
-            )
+    for name, plan, workload in zip(("first", "second"), (before, after), workloads, strict=True):
+        if wrong := faults(plan, workload):
+            raise InvalidPlan(f"the {name} plan is no plan: {wrong[0]}", code="Mismatch")
     speeds = [data.get("throughput_samples_s") for data in (one, other)]
     known = [
         float(speed)
@@ -112,14 +109,14 @@ def compare(one: Mapping[str, Any], other: Mapping[str, Any]) -> PlanDiff:
     )
 
 
-def _model(data: Mapping[str, Any], which: str) -> ModelShape:
+def _workload(data: Mapping[str, Any], which: str) -> Workload:
     if "workload" not in data:
         raise InvalidPlan(
             f"the {which} plan does not name its workload, so nobody knows how large its pieces "
             f"are; `heddle plan --output json` writes it",
             code="Missing",
         )
-    return Workload.from_json(data["workload"]).model
+    return Workload.from_json(data["workload"])
 
 
 def template_changes(before: Plan, after: Plan) -> tuple[TemplateChange, ...]:

@@ -51,6 +51,7 @@ class Profile:
         tiles: MoE blocks with another tiling than EP 1, ETP = TP.
         sequence_parallel: whether its activations are those of Megatron's sequence parallelism.
         wire: what its messages travel on; `planner.profiles.staged` makes the other one.
+        shape: `ModelShape.cost_digest` of the model that was measured; "": its name says enough.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Profile:
     tiles: Mapping[TileKey, LayerCost] = field(default_factory=dict)
     sequence_parallel: bool = False
     wire: GpuWire = "nccl"
+    shape: str = ""
 
     def layer_cost(self, kind: Kind, gpu_type: str, tp: int, micro_batch: int) -> LayerCost:
         """The entry of exactly that key.
@@ -131,8 +133,19 @@ class Profile:
         return self.inside_links[gpu_type]
 
     def inside_ring(self, gpu_type: str, size: int) -> LinkCost:
-        """Link of an all-reduce among that many GPUs of a node of that type."""
-        return self.rings.get(gpu_type, {}).get(size) or self.inside_node(gpu_type)
+        """Link of an all-reduce among that many GPUs of a node of that type.
+
+        Of a size that nobody knows it is the slower one of the next smaller and the next larger
+        ring; where no ring is known, the link between two GPUs.
+        """
+        rings = self.rings.get(gpu_type)
+        if not rings:
+            return self.inside_node(gpu_type)
+        beside = {
+            max((known for known in rings if known <= size), default=min(rings)),
+            min((known for known in rings if known >= size), default=max(rings)),
+        }
+        return min((rings[one] for one in beside), key=lambda link: link.bandwidth_bytes_per_s)
 
     def between_nodes(self, *gpu_types: str) -> LinkCost:
         """The link between nodes of these types: the slowest NIC of them."""
@@ -145,6 +158,13 @@ class Profile:
         Raises:
             UnprofiledConfiguration: model, sequence length, precision or wire differ.
         """
+        if self.shape and self.shape != workload.model.cost_digest:
+            raise UnprofiledConfiguration(
+                f"the profile of {self.model} was measured on a model of other sizes; measure this "
+                "one with `heddle profile`, or give it a name of its own",
+                field="model",
+                code="Mismatch",
+            )
         if self.wire != workload.wire:
             raise UnprofiledConfiguration(
                 f"the profile of {self.model} has links of the wire {self.wire}, asked was one of "
@@ -231,14 +251,24 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         )
     links = read_links_file(folder / LINKS_FILE)
     files = [read_type_file(path) for path in paths]
-    stated = {(f.model, f.sequence_length, f.precision) for f in files}
-    if stated != {(model_name, files[0].sequence_length, files[0].precision)}:
+    stated = {(f.model, f.sequence_length, f.precision, f.shape) for f in files}
+    first = files[0]
+    if stated != {(model_name, first.sequence_length, first.precision, first.shape)}:
         raise UnprofiledConfiguration(
-            f"the profile in {folder} cannot be read: its files disagree on model, sequence length "
-            f"or precision; found {', '.join(map(str, sorted(stated)))}",
+            f"the profile in {folder} cannot be read: its files disagree on model, sequence "
+            f"length, precision or shape; found {', '.join(map(str, sorted(stated)))}",
             code="Contradiction",
         )
     types = {file.gpu_type.name: file.gpu_type for file in files}
+    if len(types) < len(files):
+        named = [file.gpu_type.name for file in files]
+        twice = next(name for name in named if named.count(name) > 1)
+        where = [path.name for path, name in zip(paths, named, strict=True) if name == twice]
+        raise UnprofiledConfiguration(
+            f"the profile in {folder} has the GPU type {twice!r} in {' and in '.join(where)}; "
+            "keep one of these files",
+            code="Contradiction",
+        )
     lacking = sorted(set(types) - set(links.inside_node))
     if lacking:
         raise UnprofiledConfiguration(
@@ -263,4 +293,5 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         link_origin=links.origin,
         tiles={key: cost for file in files for key, cost in file.tile_entries()},
         wire=links.wire,
+        shape=first.shape,
     )

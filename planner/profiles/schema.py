@@ -74,6 +74,7 @@ class TypeFile(_Part):
     precision: str
     gpu_type: GpuType
     layers: list[LayerRow]
+    shape: str = ""  # `ModelShape.cost_digest` of what was measured; "": nobody wrote it
 
     def layer_entries(self) -> Iterator[tuple[LayerKey, LayerCost]]:
         """The costs of layers, and of MoE blocks with EP 1 and ETP = TP."""

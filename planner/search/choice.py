@@ -9,11 +9,12 @@ Source: design, section 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from planner.plans.movement import bytes_to_move
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
+from planner.search.budget import never
 from planner.search.candidate import Candidate, Evaluator
 from planner.search.solution_pool import NEAR_RATIO, SolutionPool
 from planner.wording import counted
@@ -21,10 +22,16 @@ from planner.wording import counted
 FINALISTS = 32  # plans that are placed again to move fewer bytes
 
 
-def fewest_bytes(pool: SolutionPool, evaluator: Evaluator, current: Candidate | None) -> Candidate:
+def fewest_bytes(
+    pool: SolutionPool,
+    evaluator: Evaluator,
+    current: Candidate | None,
+    is_late: Callable[[], bool] = never,
+) -> Candidate:
     """Of the plans within half a per cent, the one that moves fewest bytes.
 
-    The pool has a best plan; `current` is the plan that runs, if it still fits.
+    The pool has a best plan; `current` is the plan that runs, if it still fits.  The best one is
+    placed again in any case, each other one while it is not late.
     """
     request, before = pool.request, pool.request.current
     assert pool.best is not None
@@ -35,7 +42,9 @@ def fewest_bytes(pool: SolutionPool, evaluator: Evaluator, current: Candidate | 
         limit = min(limit, pool.objective(current))
     near = [c for c in pool.found if pool.rank(c) <= (holders, limit)]
     near = sorted(near, key=pool.rank)[:FINALISTS]
-    for candidate in tuple(near):
+    for index, candidate in enumerate(tuple(near)):
+        if index and is_late():
+            break
         if candidate.unplaced is not None:
             kept = evaluator.placed(candidate.unplaced, before)
             near += [one for one in kept if pool.rank(one) <= (holders, limit)]

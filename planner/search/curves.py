@@ -10,6 +10,7 @@ Source: goodput-optimised schedulers (Pollux) ask each job for such a curve.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +39,7 @@ def throughput_curves(request: PlanRequest, profile: Profile) -> Curves:
 
     Args:
         request: whose composition has the nodes; of each type the largest are taken first.  Its
-            budget, current plan and limits do not count.
+            budget, current plan and limits on GPUs do not count.
         profile: all costs.
     """
     return {
@@ -131,7 +132,10 @@ def _curve(request: PlanRequest, profile: Profile, nodes: list[Node]) -> Curve:
 
 
 def _throughput(request: PlanRequest, profile: Profile, nodes: Iterable[Node]) -> float:
-    """Samples per second of a short search on these nodes; 0 without a plan."""
+    """Samples per second of a short search on these nodes; 0 without a plan.
+
+    Where none fits without ZeRO, and the request lets it be used, it is.
+    """
     short = replace(
         request,
         composition=Composition(tuple(nodes)),
@@ -141,10 +145,13 @@ def _throughput(request: PlanRequest, profile: Profile, nodes: Iterable[Node]) -
         budget_s=None,
         threads=1,
     )
-    try:
-        return search(short, profile).throughput_samples_s
-    except Infeasible:
-        return 0.0
+    asked = [short]
+    if request.zero_where_needed and not request.workload.zero:
+        asked.append(replace(short, workload=replace(request.workload, zero=1)))
+    for one in asked:
+        with contextlib.suppress(Infeasible):
+            return search(one, profile).throughput_samples_s
+    return 0.0
 
 
 def largest_first(nodes: list[Node], gpus: int) -> Composition:

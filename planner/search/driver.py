@@ -126,9 +126,9 @@ class _Search:
                 raise KeyboardInterrupt
             from planner.search.infeasible import why_infeasible
 
-            raise Infeasible(why_infeasible(request, self._profile))
+            raise Infeasible(why_infeasible(request, self._profile, self._budget.interrupted))
         if request.current is not None and state.pool.best is not None:
-            chosen = fewest_bytes(state.pool, state.evaluator, current)
+            chosen = fewest_bytes(state.pool, state.evaluator, current, lambda: state.is_late)
         return self._answer(chosen)
 
     def _search(self, pricing: Pricing) -> None:

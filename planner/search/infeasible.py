@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import islice
 
 from planner.cost.memory import StageMemory, StageSlot, stage_memory, usable_bytes
+from planner.cost.money import cheapest_price
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import ModelShape
 from planner.placement.place import room_of
@@ -30,11 +31,14 @@ TERMS = {
 }
 
 
+MOST_ATTEMPTS = 100  # of a deep model each takes some 40 ms
 OF_PARAMETERS = ("weights", "gradients", "optimizer", "optimizer transient")
 
 
-def why_infeasible(request: PlanRequest, profile: Profile) -> str:
-    """One sentence for a request that no plan answers."""
+def why_infeasible(
+    request: PlanRequest, profile: Profile, interrupted: Callable[[], bool] = lambda: False
+) -> str:
+    """One sentence for a request that no plan answers; an interruption makes it less exact."""
     composition, workload = request.composition, request.workload
     if not composition.nodes:
         return "the composition has no GPU; add a node"
@@ -72,7 +76,7 @@ def why_infeasible(request: PlanRequest, profile: Profile) -> str:
             f"no sharing meets global batch {workload.global_batch} exactly: the profiled "
             f"micro-batches are {', '.join(map(str, sizes))}; take a batch that is a sum of these"
         )
-    return _memory(request, profile, choices, sizes[0])
+    return _memory(request, profile, choices, sizes[0], interrupted)
 
 
 def _sums_to(total: int, sizes: Sequence[int]) -> bool:
@@ -101,10 +105,24 @@ class _Attempt:
 
 
 def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Attempt]:
-    """The deepest templates of one option, of all types together, and with experts spread."""
+    """The deepest templates of all types together, of one option, and with experts spread.
+
+    Of all types together, each has the largest TP groups up to a degree: to try all degrees of each
+    would take four times as long for every further type.
+    """
     room, deepest, limits = room_of(request.composition), request.deepest, request.max_gpus
     experts = request.workload.model.experts
     groups = {o: min(room[o], limits.most(o[0])) // o[1] for o in choices}
+    by_type: dict[str, list[Option]] = {}
+    for option in choices:
+        by_type.setdefault(option[0], []).append(option)
+    for most in sorted({tp for _, tp in choices}, reverse=True):
+        chosen = [
+            max((o for o in of if o[1] <= most), key=lambda o: o[1], default=of[0])
+            for of in by_type.values()
+        ]
+        if len(chosen) > 1:
+            yield _Attempt(tuple(_within(chosen, groups, limits.total)))
     for option, count in groups.items():
         yield _Attempt((option,) * min(count, deepest))
         replicas = 1
@@ -113,12 +131,6 @@ def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Atte
             ep = max(n for n in range(1, ways + 1) if experts.count % n == 0 and ways % n == 0)
             yield _Attempt((option,) * min(count // replicas, deepest), replicas, ep)
             replicas *= 2
-    by_type: dict[str, list[Option]] = {}
-    for option in choices:
-        by_type.setdefault(option[0], []).append(option)
-    if len(by_type) > 1:
-        for chosen in product(*by_type.values()):
-            yield _Attempt(tuple(_within(chosen, groups, limits.total)))
 
 
 def _within(
@@ -191,13 +203,21 @@ class _Fit:
         )
 
 
-def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro_batch: int) -> str:
+def _memory(
+    request: PlanRequest,
+    profile: Profile,
+    choices: list[Option],
+    micro_batch: int,
+    interrupted: Callable[[], bool],
+) -> str:
     """The attempt that comes nearest to fitting, and what its fullest GPU lacks."""
     workload, nearest, limits = request.workload, None, request.max_gpus
     is_limited = limits.binds(request.composition)
     if is_limited:  # GPUs with most memory come first
         choices = sorted(choices, key=lambda o: -usable_bytes(workload, profile.gpu_type(o[0])))
-    for attempt in _attempts(request, choices):
+    for attempt in islice(_attempts(request, choices), MOST_ATTEMPTS):
+        if nearest is not None and (nearest.short == 0 or interrupted()):
+            break
         try:
             fit = _Fit.of(request, profile, attempt, micro_batch)
         except UnprofiledConfiguration:
@@ -206,6 +226,12 @@ def _memory(request: PlanRequest, profile: Profile, choices: list[Option], micro
             nearest = fit
     assert nearest is not None
     attempt, held = nearest.attempt, nearest.held
+    least, most = cheapest_price(request.composition), request.max_price
+    if nearest.short == 0 and most is not None and least is not None and least > most:
+        return (
+            f"price binds: the cheapest node costs {least:g} an hour, at most {most:g} may be "
+            "spent; spend more, or give cheaper nodes"
+        )
     if nearest.short == 0:
         return (
             f"no plan was found, though memory allows {attempt}; give a larger budget, or "

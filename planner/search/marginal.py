@@ -7,18 +7,26 @@ as a loss, and with the same budget.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
 from planner.profiles.profile import Profile
 from planner.request import MarginalGain, PlanAnswer, PlanRequest
+from planner.search.budget import never
 from planner.search.driver import search
 
 
 def marginal_gains(
-    request: PlanRequest, profile: Profile, answer: PlanAnswer
+    request: PlanRequest,
+    profile: Profile,
+    answer: PlanAnswer,
+    interrupted: Callable[[], bool] = never,
 ) -> tuple[MarginalGain, ...]:
-    """Search once more per profiled GPU type, with one more node of it; the largest gain first."""
+    """Search once more per profiled GPU type, with one more node of it; the largest gain first.
+
+    None once it is interrupted: some gains without the others would look like the best.
+    """
     gains = []
     for gpu_type in request.composition.gpu_types:
         if gpu_type not in profile.types:
@@ -26,8 +34,12 @@ def marginal_gains(
         node = one_more(request.composition, gpu_type)
         larger = Composition((*request.composition.nodes, node))
         asked = replace(request, composition=larger, current=answer.plan)
-        found = search(asked, profile).throughput_samples_s
-        gains.append(MarginalGain(gpu_type, node.gpus, found - answer.throughput_samples_s))
+        found = search(asked, profile, interrupted=interrupted).throughput_samples_s
+        if interrupted():
+            return ()
+        # a plan that has more holders then may be slower
+        gain = max(0.0, found - answer.throughput_samples_s)
+        gains.append(MarginalGain(gpu_type, node.gpus, gain))
     return tuple(sorted(gains, key=lambda gain: (-gain.gain_samples_s, gain.gpu_type)))
 
 

@@ -7,6 +7,7 @@ Invariant: the best never gets worse.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from planner.cost.money import minimised_price, plan_price
@@ -48,6 +49,10 @@ class SolutionPool:
             self.best = candidate
             return True
         return False
+
+    def choose(self, candidates: Iterable[Candidate]) -> Candidate | None:
+        """The best of some; of those beyond a limit the nearest to it; None: there is none."""
+        return min(candidates, key=lambda one: (self.rank(one), self._beyond(one)), default=None)
 
     def rank(self, candidate: Candidate) -> tuple[int, float]:
         """Smaller is better."""

@@ -20,6 +20,7 @@ PLACED = 16  # plans that are placed and priced at the end of the search
 # A plan that is estimated so much worse than the best is not placed; estimates may be as much off.
 HOPELESS_RATIO = 1.02
 KEPT_BACK = 0.1  # of the seconds left, at most, to place the last plans
+KEPT_TO_STAY = 0.2  # likewise where a plan runs: then some are placed again, to move fewer bytes
 
 # (estimated objective, plan before its placement)
 UnplacedCandidates = Iterable[tuple[float, UnplacedCandidate]]
@@ -51,7 +52,15 @@ class SearchState:
         left_s = self.budget.left_s
         if left_s == math.inf:
             return left_s
-        return left_s - max(2 * self._place_s, min(PLACED * self._place_s, KEPT_BACK * left_s))
+        placed, share = PLACED, KEPT_BACK
+        if self.request.current is not None:
+            placed, share = 2 * PLACED, KEPT_TO_STAY
+        return left_s - max(2 * self._place_s, min(placed * self._place_s, share * left_s))
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the seconds that are left do not suffice to place and price one more plan."""
+        return self.budget.left_s < self._place_s
 
     @property
     def is_found(self) -> bool:
@@ -74,7 +83,7 @@ class SearchState:
     def place(self, unplaced_candidates: UnplacedCandidates, most: int) -> None:
         """Place and price plans, the best first, as many as time allows."""
         for rank, (value, unplaced) in enumerate(islice(unplaced_candidates, most)):
-            is_late = self.budget.left_s < (self._place_s if rank else 0.0)
+            is_late = self.is_late if rank else self.budget.left_s < 0.0
             if unplaced in self._placed or (self.pool.best and is_late):
                 continue
             if value > HOPELESS_RATIO * self._best and self._is_held():
@@ -85,10 +94,13 @@ class SearchState:
         """Place and price plans, the best first, until one is the best so far.
 
         Where it turns out slower than others are estimated, those follow while there is time.
+        Where a plan is there already, none but the first is placed when time is up.
         """
         is_better = False
-        for value, unplaced in unplaced_candidates:
+        for rank, (value, unplaced) in enumerate(unplaced_candidates):
             if is_better and not self._promises_more(value):
+                return
+            if rank and self.pool.best is not None and self.is_late:
                 return
             is_better |= self._place(value, unplaced)
 
@@ -96,13 +108,12 @@ class SearchState:
         """Whether a plan of that estimate may well beat the best so far, and there is time."""
         best = self.pool.best
         assert best is not None
-        is_late = self.budget.left_s < self._place_s
-        return not is_late and value * HOPELESS_RATIO < self.pool.objective(best)
+        return not self.is_late and value * HOPELESS_RATIO < self.pool.objective(best)
 
     def _place(self, value: float, unplaced: UnplacedCandidate) -> bool:
         begun_s = self.budget.now_s()
         self._placed.add(unplaced)
-        is_best = self.pool.offer(self.evaluator.place_and_price(unplaced))
+        is_best = self.pool.offer(self.pool.choose(self.evaluator.placed(unplaced)))
         self._place_s = self.budget.now_s() - begun_s
         if is_best:
             self._best = value

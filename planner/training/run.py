@@ -78,8 +78,10 @@ class Training:
         Raises:
             Infeasible: the model fits on none of the compositions that it would be judged by.
         """
+        self.keep()  # from here on it can be resumed
         kept_s = time.perf_counter()
         if not self._judge.reference.any():
+            (self._folder / CHECKPOINT).unlink()
             raise Infeasible(
                 f"none of the {len(self._curriculum.validation)} generated compositions holds "
                 f"{self._curriculum.model.name}, so that nothing could be learned; train over GPU "

@@ -18,12 +18,14 @@ CHART = Path(__file__).parents[2] / "charts" / "heddle"
 TEXT = (Path(__file__).parents[2] / "docs" / "worker-pods.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 TEMPLATES = [block for block in BLOCKS if yaml.safe_load(block).keys() == {"spec"}]
-VALUES = [yaml.safe_load(block) for block in BLOCKS if block not in TEMPLATES]
+OTHERS = [yaml.safe_load(block) for block in BLOCKS if block not in TEMPLATES]
+VALUES = [block for block in OTHERS if "worker" in block]  # of the chart
 ACTION = CreatePod("tiny-n1-0", "n1", 0, 8)
 
 
 def test_there_are_templates():
-    assert len(TEMPLATES) == len(BLOCKS) - len(VALUES) > 4
+    assert len(TEMPLATES) == len(BLOCKS) - len(OTHERS) > 4
+    assert len(OTHERS) == len(VALUES) + 1
 
 
 @pytest.mark.parametrize("block", TEMPLATES)
@@ -56,6 +58,18 @@ def test_the_values_of_the_network_are_those_of_the_chart():
     for name in ("wire", "fabric"):
         assert {gpu[name], chart[name]} <= set(known[name]["enum"])
         assert known[name]["enum"][0] == chart[name]
+
+
+def test_the_network_policy_is_of_worker_pods_and_lets_the_operator_in():
+    (policy,) = [block for block in OTHERS if block.get("kind") == "NetworkPolicy"]
+    pod = pod_body(a_job({}), ACTION, WorkerDefaults(image="heddle-worker:1", template={}), 0.0)
+    labels, spec = pod["metadata"]["labels"], policy["spec"]
+    peers, operator = spec["ingress"]
+    for selector in (spec["podSelector"], peers["from"][0]["podSelector"]):
+        assert selector["matchLabels"].items() <= labels.items()
+    assert "ports" not in peers  # ranks meet on any
+    (agent,) = pod["spec"]["containers"][0]["ports"]
+    assert operator["ports"] == [{"port": agent["containerPort"]}]
 
 
 def test_a_job_may_not_lock_memory_by_itself():

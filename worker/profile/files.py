@@ -31,7 +31,7 @@ def write_layers(
 
     Args:
         path: of the file; its measured entries of other keys stay.
-        head: model, sequence_length, precision and provenance.
+        head: model, shape, sequence_length, precision and provenance.
         gpu_type: memory and optimizer of the type.
         layers: what was measured.
 
@@ -39,13 +39,13 @@ def write_layers(
         How many entries the file holds now.
 
     Raises:
-        UnprofiledConfiguration: the file is of another model, length or precision.
+        UnprofiledConfiguration: the file is of another model, shape, length or precision.
     """
     kept: dict[RowKey, Row] = {}
     if path.exists():
         old = read_type_file(path)
-        stated = (old.model, old.sequence_length, old.precision)
-        asked = (head["model"], head["sequence_length"], head["precision"])
+        stated = (old.model, old.sequence_length, old.precision, old.shape)
+        asked = (head["model"], head["sequence_length"], head["precision"], head.get("shape", ""))
         if old.origin == "measured" and stated != asked:
             raise UnprofiledConfiguration(
                 f"profile file {path} holds {stated}, measured was {asked}; name another folder "
@@ -122,7 +122,8 @@ def write_links(
     else:
         content["inside_node"].setdefault(gpu_type, as_row(LinkCost(3e-5, 1e10)))
     if rings:
-        content.setdefault("rings", {})[gpu_type] = {str(n): as_row(r) for n, r in rings.items()}
+        held = content.setdefault("rings", {}).setdefault(gpu_type, {})
+        held |= {str(n): as_row(r) for n, r in rings.items()}
     if network is not None:
         content["between_nodes"] = as_row(network)
         content.pop("nics", None)

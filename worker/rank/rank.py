@@ -19,7 +19,7 @@ from worker.control.channel import Channel
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
-from worker.error_kinds import Trouble, describe_error, has_lost_its_device
+from worker.error_kinds import Trouble, cause_of, has_lost_its_device
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
@@ -156,6 +156,7 @@ class Rank:
             update = {} if is_trained else {"first_step_s": start_s}
             self._messages.switched(self._record.model_copy(update=update))
             self._record = None
+            self._services.device.begin_epoch()  # by now the old engine is freed
         if spec.evaluates_at(engine.progress.step):
             if not self._evaluate(engine, spec, epoch):
                 return None
@@ -259,8 +260,7 @@ class Rank:
     def _halt(self, error: BaseException) -> None:
         """Leave the broken world at once, so that all who wait for it fail too; keep the state."""
         if (world := self._world) is not None:
-            if world.broken.is_set and describe_error(error)[0] == "other":
-                error = ConnectionError(world.broken.why)  # it comes of numbers that are garbage
+            error = cause_of(error, world.broken.why)
             world.break_()
             world.leave()
             self._world = None
@@ -384,7 +384,6 @@ class Rank:
             old_engine.release()
         if old_world is not None:
             old_world.leave()
-        self._services.device.begin_epoch()
         if successor is None:
             switch.lap("flip")
             self._messages.switched(self._messages.record(switch, times_s, None))

@@ -137,10 +137,11 @@ def message_seconds(t: Tables) -> Floats:
     edge_s = np.zeros((len(t.sizes), types, types))
     sending = t.node_gpus if t.spreads_experts else (t.node_gpus + 1) // 2
     port_s = t.port_s[np.arange(len(t.option_type)), :, sending[t.option_type]]
+    is_of = t.option_type == np.arange(types)[:, None]
+    share = is_of / np.maximum(is_of.sum(axis=1, keepdims=True), 1)
     for one in range(types):
-        for other in range(types):
-            ends = port_s[t.option_type == one][:, None], port_s[t.option_type == other][None, :]
-            edge_s[:, one, other] = np.maximum(*ends).mean(axis=(0, 1))
+        later_s = np.maximum(port_s[is_of[one]][:, None], port_s[None, :])
+        edge_s[:, one] = (share @ later_s.mean(axis=0)).T
     if not t.spreads_experts:
         for kind, gpus in enumerate(t.node_gpus):
             edge_s[:, kind, kind] /= gpus

@@ -133,6 +133,10 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         ({"seed": -1}, InvalidRequest, ("OutOfRange", "seed")),
         ({"threads": 65}, InvalidRequest, ("OutOfRange", "threads")),
         ({"rollouts": 10**11}, InvalidRequest, ("OutOfRange", "rollouts")),
+        ({"objective": "money"}, InvalidRequest, ("Unknown", "objective")),
+        ({"method": "Search"}, InvalidRequest, ("Unknown", "method")),
+        ({"max_stages": 2.5}, InvalidRequest, ("Malformed", "max_stages")),
+        ({"min_holders": True}, InvalidRequest, ("Malformed", "min_holders")),
         ({"objective": "cost"}, InvalidComposition, ("PriceMissing", "prices")),
         ({"max_price": 5}, InvalidComposition, ("PriceMissing", "prices")),
     ],
@@ -183,6 +187,18 @@ def test_auto_takes_zero_where_no_plan_without_it_fits():
     assert NEEDS_ZERO in found.notes
     assert found.holders_min == 1
     assert answer(auto, demo_profile()).plan.zero == 0
+
+
+def test_auto_keeps_a_plan_with_zero_that_no_other_one_beats():
+    """Without ZeRO a search of a few plans finds none as fast as the one that runs."""
+    asked = replace(SMALL, composition=nodes("fast-0:2 fast-1:2"))
+    best = answer(
+        replace(asked, workload=replace(asked.workload, zero=1), budget_evaluations=3000),
+        demo_profile(),
+    )
+    auto = replace(asked, zero_where_needed=True, current=best.plan, budget_evaluations=1)
+    found = answer(auto, demo_profile())
+    assert found.throughput_samples_s >= best.throughput_samples_s
 
 
 def test_no_answer_over_a_limit_on_gpus_gets_through():

@@ -38,7 +38,7 @@ def drawn(tmp_path, monkeypatch):
     def draw(*templates, batch: int = 12):
         plan = on_one_node(*templates)
         priced = cost_of(plan, workload(batch), nodes(f"fast-0:{plan.gpus}"), demo_profile())
-        draw_plan(tmp_path / "plan.svg", plan, priced, demo_profile())
+        draw_plan(tmp_path / "plan.svg", plan, priced, demo_profile(), workload(batch))
         return priced, texts(tmp_path / "plan.svg"), figures[-1].axes
 
     return draw
@@ -104,7 +104,7 @@ def test_bars_are_the_instructions_of_the_simulation_end_to_end_and_numbered(dra
     assert [said.count(number) for number in "123"] == [4, 4, 4]
 
 
-def big() -> tuple[Plan, PlanCost, object]:
+def big() -> tuple[Plan, PlanCost, object, Workload]:
     """576 GPUs: 36 replicas of eight stages, hundreds of micro-batches."""
     asked = Workload(
         model=find_model("llama3-8b"),
@@ -118,7 +118,7 @@ def big() -> tuple[Plan, PlanCost, object]:
     where = place(asked.model, (filled,), composition)
     assert where is not None
     plan, profile = Plan((filled,), where), find_profile(asked)
-    return plan, cost_of(plan, asked, composition, profile), profile
+    return plan, cost_of(plan, asked, composition, profile), profile, asked
 
 
 def test_a_picture_of_hundreds_of_gpus_stays_small(tmp_path):

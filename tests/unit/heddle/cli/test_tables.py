@@ -13,10 +13,16 @@ from heddle.cli.tables import (
     memory_table,
     plan_table,
 )
+from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import cost_of
+from planner.cost.memory import usable_bytes
 from planner.cost.money import with_prices
+from planner.model.catalogue import find_model
+from planner.model.workload import Workload
 from planner.plans.diff import compare
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from planner.profiles.generator import find_profile
 from planner.request import MarginalGain, PlanRequest, SearchStage
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
@@ -33,7 +39,7 @@ def test_a_plan_has_one_row_per_stage_and_a_price_one_per_replica_and_stage():
     assert len(rows) == 1 + 3
     assert "fast-0:0 fast-0:2" in rows[1]
     assert len(cost_table(plan, priced).splitlines()) == 1 + 5
-    assert len(memory_table(plan, priced, demo_profile()).splitlines()) == 1 + 5
+    assert len(memory_table(plan, priced, demo_profile(), workload(12)).splitlines()) == 1 + 5
 
 
 def test_replicas_that_cost_the_same_share_their_rows():
@@ -76,7 +82,26 @@ def test_a_sentence_says_which_numbers_are_modelled_and_how_edges_count():
 def test_a_stage_over_its_memory_is_marked():
     plan = on_one_node(template("1x6", 16, (2,)))
     priced = cost_of(plan, workload(32), nodes("fast-0:1"), demo_profile())
-    assert "DOES NOT FIT" in memory_table(plan, priced, demo_profile())
+    assert "DOES NOT FIT" in memory_table(plan, priced, demo_profile(), workload(32))
+
+
+def test_what_a_stage_may_hold_is_what_plans_may_fill():
+    """NCCL's communicators take a part of a real GPU, by the worker's rule."""
+    model, stages = find_model("llama3-8b"), (Stage(gpu_type="h100", tp=8, layers=32),)
+    plan = Plan(
+        (FilledTemplate(stages, 1, (8,)),), (PlacedStage(0, 0, 0, "h100-0", tuple(range(8))),)
+    )
+    said = {}
+    for rule in ("paper", "worker"):
+        asked = Workload(
+            model=model, global_batch=8, sequence_length=2048, precision="bf16", memory=rule
+        )
+        profile = find_profile(asked)
+        priced = cost_of(plan, asked, Composition.from_text("h100=1x8"), profile)
+        said[rule] = memory_table(plan, priced, profile, asked).splitlines()[1].split()[-1]
+        usable = usable_bytes(asked, profile.gpu_type("h100"))
+        assert said[rule] == f"{usable / 1e9:.2f}"
+    assert float(said["worker"]) < float(said["paper"])
 
 
 def test_an_answer_says_money_and_gains_only_where_they_are_known():

@@ -63,6 +63,17 @@ def test_a_hand_written_plan_without_placement_is_placed_and_explained():
     assert (found["profile_origin"], found["link_origin"]) == ("modelled", "assumed")
 
 
+def test_a_plan_that_is_placed_keeps_its_stage_of_zero():
+    whole, cut = json.loads(json.dumps(HAND_WRITTEN)), json.loads(json.dumps(HAND_WRITTEN))
+    for template in cut["templates"]:
+        template["zero"] = 1
+    moments = [
+        found["replicas"][0]["stages"][0]["memory_bytes"]["optimizer"]
+        for found in (priced(stdin=whole), priced(stdin=cut))
+    ]
+    assert moments[1] < moments[0]
+
+
 def test_the_table_names_every_part_of_the_price():
     text = run(cost, "-", stdin=HAND_WRITTEN)
     for part in ("forward ms", "TP ms", "recompute ms", "p2p ms", "optimizer", "activations"):

@@ -384,6 +384,7 @@ def test_a_plan_changed_by_hand_is_refused():
     [
         ({"workload": "x"}, ("Malformed", None)),
         ({"templates": [{"replicas": -1}]}, ("Contradiction", "micro_batches")),
+        ({"placement": [], "digest": None}, ("Mismatch", "current")),
     ],
 )
 def test_a_current_plan_whose_file_was_broken_is_refused(tmp_path, change, mistake):

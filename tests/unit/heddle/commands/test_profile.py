@@ -35,7 +35,7 @@ def test_a_measured_profile_is_planned_with(tmp_path):
     ("line", "mistake"),
     [
         ("--device cpu", ("Missing", "gpu_type")),
-        ("--gpu-type x --device cpu --tp 3", ("OutOfRange", None)),
+        ("--gpu-type x --device cpu --tp 3", ("OutOfRange", "tp")),
         ("--gpu-type x --device cpu --tp two", ("Malformed", "--tp")),
         ("--gpu-type x --device cpu --model gpt-9", ("Unknown", None)),
         ("--device cpu links", ("Missing", "gpu_type")),

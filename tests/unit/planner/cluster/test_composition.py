@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cluster.composition import MOST_GPUS, Composition, Node
+from planner.cluster.composition import MOST_GPUS, MOST_NODES, Composition, Node
 from planner.errors import InvalidComposition
 from tests.refusals import refused
 
@@ -130,6 +130,8 @@ def test_text_that_does_not_read_so_is_refused(text):
         ([{**NODE, "gpus": 4, "hosts": [4, 0]}], ("OutOfRange", "hosts")),
         ([NODE] * 2, ("GivenTwice", "name")),
         ([{**NODE, "name": ""}], ("Malformed", "name")),
+        ([{**NODE, "type": ""}], ("Malformed", "type")),
+        ([{**NODE, "name": str(n)} for n in range(MOST_NODES + 1)], ("OutOfRange", None)),
         ([{**NODE, "name": "a b"}], ("Malformed", "name")),
     ],
 )

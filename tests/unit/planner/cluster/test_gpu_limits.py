@@ -95,7 +95,7 @@ def test_json_that_is_no_limit_is_refused(row: object):
 
 
 def test_a_type_has_one_limit():
-    with refused(InvalidRequest, "GivenTwice"):
+    with refused(InvalidRequest, "GivenTwice", "max_gpus"):
         GpuLimits(None, (("h100", 4), ("h100", 5)))
 
 

@@ -137,6 +137,23 @@ def test_positions_of_opt_begin_in_the_third_row():
     assert [one.split("'")[1] for one in lacking] == ["do_layer_norm_before", "word_embed_proj_dim"]
 
 
+@pytest.mark.parametrize("kinds", [5, [["global"]], "ab", [{}]])
+@pytest.mark.parametrize("key", ["attention_layers", "attention_types"])
+def test_layers_of_gpt_neo_that_cannot_be_read_are_named(key, kinds):
+    sizes = {"hidden_size": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 250}
+    found = model({"model_type": "gpt_neo", **sizes, key: kinds})
+    assert any("attention_types" in lacking for lacking in found.arithmetic.lacking)
+
+
+def test_kinds_of_layers_that_are_no_words_are_named():
+    assert "layer_types" in " ".join(model(LLAMA, layer_types=[["x"], {}]).arithmetic.lacking)
+
+
+def test_scores_that_are_dropped_take_memory():
+    assert model(LLAMA, attention_dropout=0.1).scores == "eager"
+    assert model(LLAMA).scores == "flash"
+
+
 def test_dropout_of_gpt2_is_that_of_its_configuration_class():
     gpt2 = model({"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 250})
     assert gpt2.dropout
@@ -151,7 +168,18 @@ def test_dropout_of_gpt2_is_that_of_its_configuration_class():
         ({"rms_norm_eps": "small"}, ("Malformed", "rms_norm_eps")),
         ({"pad_token_id": "<pad>"}, ("Malformed", "pad_token_id")),
         ({"attention_bias": "yes"}, ("Malformed", "attention_bias")),
-        ({"rope_scaling": {"type": "linear", "factor": "two"}}, ("Unreadable", None)),
+        ({"rope_scaling": {"type": "linear", "factor": "two"}}, ("Unreadable", "rope_parameters")),
+        ({"rope_scaling": {"type": "linear", "factor": -2}}, ("Unreadable", "rope_parameters")),
+        (
+            {"rope_scaling": {"type": "linear", "factor": float("nan")}},
+            ("Unreadable", "rope_parameters"),
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 10**400}},
+            ("Unreadable", "rope_parameters"),
+        ),
+        ({"rope_theta": 0}, ("Unreadable", "rope_parameters")),
+        ({"layer_types": 5}, ("Malformed", "layer_types")),
     ],
 )
 def test_a_wrong_value_is_one_sentence(changes, mistake):

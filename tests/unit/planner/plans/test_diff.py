@@ -106,10 +106,15 @@ def test_files_that_cannot_be_compared_are_one_sentence():
     other = file_of(plan)
     other["workload"]["model"] = "llama3-8b"
     short = file_of(on_one_node(template("1x5", 2, (6,))))
+    nowhere, alone = file_of(plan) | {"placement": []}, file_of(plan)
+    alone["placement"][0]["gpus"] = []
+    del nowhere["digest"], alone["digest"]
     for one, two, code in (
         (plan.to_json(), file_of(plan), "Missing"),
         (file_of(plan), other, "Mismatch"),
         (file_of(plan), short, "Mismatch"),
+        (file_of(plan), nowhere, "Mismatch"),
+        (alone, file_of(plan), "Mismatch"),
     ):
         with refused(InvalidPlan, code):
             compare(one, two)

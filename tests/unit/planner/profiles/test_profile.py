@@ -142,6 +142,38 @@ def test_files_of_another_model_or_length_do_not_mix(tmp_path):
         load_profile("tiny-llama", tmp_path)
 
 
+def test_two_files_of_one_type_are_refused_by_their_names(tmp_path):
+    write_profile(tmp_path)
+    path = tmp_path / "tiny-llama" / "demo-fast.json"
+    path.with_name("demo-fast-old.json").write_text(path.read_text())
+    with refused(UnprofiledConfiguration, "Contradiction") as found:
+        load_profile("tiny-llama", tmp_path)
+    assert "demo-fast-old.json and in demo-fast.json" in str(found.value)
+
+
+def test_a_profile_that_was_measured_is_of_its_shape_whatever_the_depth(tmp_path):
+    write_profile(tmp_path)
+    asked = workload()
+    for path in (tmp_path / "tiny-llama").glob("demo-*.json"):
+        data = json.loads(path.read_text()) | {"shape": asked.model.cost_digest}
+        path.write_text(json.dumps(data))
+    profile = load_profile("tiny-llama", tmp_path)
+    profile.require(asked)
+    profile.require(replace(asked, model=replace(asked.model, layers=4)))
+    with refused(UnprofiledConfiguration, "Mismatch", "model"):
+        profile.require(replace(asked, model=replace(asked.model, ffn=asked.model.ffn * 2)))
+
+
+@pytest.mark.parametrize(
+    ("size", "of"), [(1, 2), (2, 2), (3, 4), (4, 4), (5, 4), (7, 4), (8, 8), (9, 8)]
+)
+def test_a_ring_of_a_size_that_nobody_knows_is_the_slower_one_beside_it(size, of):
+    known = {n: LinkCost(1e-5, rate) for n, rate in ((2, 40e9), (4, 5e9), (8, 9e9))}
+    profile = replace(demo_profile(), rings={"demo-fast": known})
+    assert profile.inside_ring("demo-fast", size) == known[of]
+    assert profile.inside_ring("demo-slow", size) == profile.inside_node("demo-slow")
+
+
 def test_a_type_without_a_link_is_one_sentence(tmp_path):
     write_profile(tmp_path)
     path = tmp_path / "tiny-llama" / "links.json"

@@ -12,11 +12,12 @@ from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.memory import StageSlot, stage_memory
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload
+from planner.model.workload import Workload, usual_workload
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from planner.search.infeasible import why_infeasible
+from planner.search.fill import options
+from planner.search.infeasible import _attempts, why_infeasible
 from tests.builders import demo_profile, nodes, workload
 
 
@@ -71,6 +72,38 @@ def test_the_amount_is_never_negative_though_even_splits_would_fit():
         short = re.search(r"\((-?[\d.]+) GB short\)", why("llama3-8b", text, "none"))
         assert short is not None
         assert not short.group(1).startswith("-")
+
+
+def test_the_reason_is_found_soon_whatever_the_number_of_types():
+    """To try every degree of every type took four times as long for each further type."""
+    types = ("a100-40", "a5000", "a6000", "l40s", "rtx-2080", "rtx-3090", "titan-rtx", "v100-16")
+    request = PlanRequest(
+        workload=usual_workload(find_model("deepseek-v3-like")),
+        composition=Composition.from_text(",".join(f"{name}=1x8" for name in types)),
+    )
+    profile = find_profile(request.workload)
+    model = request.workload.model
+    attempts = list(_attempts(request, options(request.composition, model, profile)))
+    assert len(attempts) < 20 * len(types)
+    assert len(attempts[0].stages) == len(types)  # all of them together, in groups of eight
+
+
+def test_who_interrupts_gets_the_reason_found_so_far():
+    request = PlanRequest(
+        workload=usual_workload(find_model("llama3-8b")),
+        composition=Composition.from_text("h100=1x1"),
+    )
+    said = why_infeasible(request, find_profile(request.workload), lambda: True)
+    assert "memory binds" in said
+
+
+def test_a_price_that_no_node_has_binds():
+    composition = Composition(
+        tuple(replace(node, price=20.0) for node in nodes("fast-0:4 fast-1:4").nodes)
+    )
+    request = PlanRequest(workload=workload(), composition=composition, max_price=10.0)
+    said = why_infeasible(request, demo_profile())
+    assert "price binds: the cheapest node costs 20" in said
 
 
 def test_types_count_together():

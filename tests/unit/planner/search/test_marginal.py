@@ -51,6 +51,17 @@ def test_gains_come_per_profiled_type_the_largest_first_and_none_is_a_loss():
     assert found.gain_samples_s == best.throughput_samples_s - answer.throughput_samples_s > 0
 
 
+def test_who_interrupts_gets_no_gains_and_none_is_a_loss_where_holders_count():
+    composition = nodes("fast-0:4 slow-0:1")
+    request = PlanRequest(
+        workload=workload(), composition=composition, budget_evaluations=300, min_holders=3
+    )
+    answer = search(request, demo_profile())
+    assert marginal_gains(request, demo_profile(), answer, lambda: True) == ()
+    gains = marginal_gains(request, demo_profile(), answer)
+    assert min(gain.gain_samples_s for gain in gains) >= 0
+
+
 def test_within_a_limit_one_more_node_adds_what_it_adds_within_it():
     composition = nodes("slow-0:2 slow-1:2 fast-0:1")
     limits = GpuLimits(2, (("demo-slow", 2),))

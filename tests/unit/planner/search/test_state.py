@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from planner.cluster.composition import Composition, Node
 from planner.cost.batch_split import Lane
+from planner.cost.money import plan_price
 from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.fill import Filling
+from planner.search.solution_pool import SolutionPool
 from planner.search.state import HOPELESS_RATIO, PLACED, SearchState
 from tests.builders import MODEL, demo_profile, nodes, workload
 
@@ -138,6 +142,32 @@ def test_rollouts_go_on_being_placed_where_the_best_is_slower_than_estimated():
     clock.s += 5.0
     late.place_until_better(iter(rows))
     assert len(late.pool.found) == 1
+
+
+def test_where_a_plan_runs_rollouts_are_placed_only_while_there_is_time():
+    late, clock = begun(budget_s=1.0)
+    place(late, unplaced(1, 1))  # as good as the running one
+    clock.s += 5.0
+    late.place_until_better(iter([(9.0, unplaced(2)), (9.0, unplaced(2, 1))]))
+    assert len(late.pool.found) == 2
+
+
+def test_where_money_counts_a_plan_goes_to_the_cheapest_nodes():
+    dear = [replace(node, price=9.0) for node in nodes("fast-0:2").nodes]
+    cheap = [Node(name=f"slow-net-{i}", gpu_type="demo-fast", gpus=1, price=1.0) for i in range(2)]
+    asked = PlanRequest(
+        workload=workload(), composition=Composition((*dear, *cheap)), objective="cost"
+    )
+    pool = SolutionPool(asked)
+    evaluator = Evaluator(
+        workload=asked.workload, composition=asked.composition, profile=demo_profile()
+    )
+    ways = list(evaluator.placed(unplaced(1, 1)))
+    prices = {plan_price(one.plan, asked.composition) for one in ways}
+    chosen = pool.choose(ways)
+    assert len(prices) > 1, "there is one way only"
+    assert chosen is min(ways, key=pool.objective)
+    assert pool.choose(()) is None
 
 
 def test_a_plan_that_is_estimated_far_worse_is_not_placed():

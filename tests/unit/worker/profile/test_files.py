@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from planner.errors import UnprofiledConfiguration
-from planner.profiles.entries import GpuType, LayerCost, LinkCost
+from planner.profiles.entries import GpuType, LayerCost, LinkCost, as_row
 from planner.profiles.profile import load_profile
 from planner.profiles.schema import read_links_file, read_type_file
 from tests.demo_profile import write_profile
@@ -78,6 +78,14 @@ def test_links_are_assumed_until_every_one_is_measured(tmp_path):
     assert write_links(tmp_path, "one", said, network=LINK) == "measured"
     assert write_links(tmp_path, "other", said) == "assumed"
     assert json.loads((tmp_path / "links.json").read_text())["rings"]["one"].keys() == {"2"}
+
+
+def test_a_ring_of_another_size_is_added(tmp_path):
+    two, four = LinkCost(1e-5, 4e9), LinkCost(1e-5, 5e8)
+    write_links(tmp_path, "demo-fast", {}, message=LINK, rings={2: LINK, 4: four})
+    write_links(tmp_path, "demo-fast", {}, message=LINK, rings={2: two})
+    held = json.loads((tmp_path / "links.json").read_text())["rings"]["demo-fast"]
+    assert held == {"2": as_row(two), "4": as_row(four)}
 
 
 def test_links_of_another_wire_are_no_part_of_a_file(tmp_path):
