@@ -13,6 +13,8 @@ from typing import Any
 from heddle_operator.apis.labels import WORKER
 
 TRACEBACK = "Traceback (most recent call last):"
+NO_LOG = "- (no log: "
+SECONDS = len("2026-11-29T15:24:53")  # of a time; Kubernetes writes nine digits more
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,16 @@ class PodLog:
     pod: str
     text: str
     container: str = WORKER
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the API server gave no log, but a reason."""
+        return self.text.startswith(NO_LOG)
+
+    @property
+    def whose(self) -> str:
+        """Its pod, and its container where it is not the worker."""
+        return self.pod if self.container == WORKER else f"{self.pod}/{self.container}"
 
     @property
     def first_traceback(self) -> str:
@@ -50,5 +62,35 @@ def ordered(logs: Iterable[PodLog]) -> list[PodLog]:
 
 def lines_of(log: PodLog) -> list[str]:
     """The lines, each with its pod, and its container where it is not the worker; no times."""
-    whose = log.pod if log.container == WORKER else f"{log.pod}/{log.container}"
-    return [f"{whose} | {line.partition(' ')[2]}" for line in log.text.splitlines()]
+    return [f"{log.whose} | {line.partition(' ')[2]}" for line in log.text.splitlines()]
+
+
+class Follower:
+    """Lines that are new since the last look, of all pods in the order of their times."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, int]] = {}  # by container: the last time, lines of it
+
+    def since(self, whose: str) -> str:
+        """The second of a container's last line, from which on its log is read; "" at first."""
+        time, _ = self._seen.get(whose, ("", 0))
+        return f"{time[:SECONDS]}Z" if time else ""
+
+    def new_lines(self, logs: Iterable[PodLog]) -> list[str]:
+        """As `lines_of`."""
+        found: list[tuple[str, str]] = []
+        for log in logs:
+            last, seen = self._seen.get(log.whose, ("", 0))
+            for line in log.text.splitlines():
+                time, _, words = line.partition(" ")
+                if time < last:
+                    continue
+                if time == last and seen:
+                    seen -= 1  # it was told before
+                    continue
+                found.append((time, f"{log.whose} | {words}"))
+            times = [line.partition(" ")[0] for line in log.text.splitlines()]
+            if times:
+                newest = max(times)
+                self._seen[log.whose] = newest, times.count(newest)
+        return [line for _, line in sorted(found, key=lambda row: row[0])]

@@ -16,7 +16,13 @@ from heddle.cli.jobs import JOBS, get_job
 from heddle.cli.options import namespace_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from heddle.cli.pod_logs import PodLog
+    from heddle_operator.kube.client import KubeApi
+
+ENDED = ("Complete", "Failed")  # phases of a job that says nothing more
+LOOK_S = 1.0  # between two looks at the logs of a job that is followed
 
 STATUS_HELP = """Show all jobs, or everything about one job.
 
@@ -75,7 +81,13 @@ def status(
 @click.option(
     "--tail", type=click.IntRange(1), help="Show only the last lines of each pod.  [default: all]"
 )
-def logs(job: str, namespace: str | None, tail: int | None) -> None:
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Go on with new lines, also of pods that join, until the job ends; in order of time.",
+)
+def logs(job: str, namespace: str | None, tail: int | None, follow: bool) -> None:
     """Show the logs of all ranks of a job; the first traceback comes first.
 
     Pods and logs of an ended job stay until the job is deleted.
@@ -83,6 +95,9 @@ def logs(job: str, namespace: str | None, tail: int | None) -> None:
     from heddle.cli.pod_logs import lines_of, ordered
     from heddle_operator.apis.errors import OperatorError
 
+    if follow:
+        asyncio.run(_follow(namespace, job, tail))
+        return
     found = asyncio.run(_logs(namespace, job, tail))
     if not found:
         raise OperatorError(
@@ -131,22 +146,65 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
 
 
 async def _logs(namespace: str | None, job: str, tail: int | None) -> list[PodLog]:
-    from heddle.cli.pod_logs import PodLog, containers_of
-    from heddle_operator.apis.labels import JOB_LABEL
-    from heddle_operator.kube.client import ApiRefused, connect
+    from heddle_operator.kube.client import connect
 
-    found = []
     async with await connect() as api:
         where = namespace or api.namespace
         await get_job(api, f"{JOBS}/namespaces/{where}/heddlejobs/{job}", job, where)
-        pods = f"/api/v1/namespaces/{where}/pods"
-        query = {"timestamps": "true", **({"tailLines": str(tail)} if tail else {})}
-        for pod in (await api.get(pods, labelSelector=f"{JOB_LABEL}={job}"))["items"]:
-            name = pod["metadata"]["name"]
-            for container in containers_of(pod):
-                try:
-                    text = await api.text(f"{pods}/{name}/log", container=container, **query)
-                except ApiRefused as error:
-                    text = f"- (no log: {error})"
-                found.append(PodLog(name, text, container))
+        return await _pod_logs(api, where, job, lambda _: _tail(tail))
+
+
+async def _follow(namespace: str | None, job: str, tail: int | None) -> None:
+    """Print new lines until the job has ended, and all it said with it."""
+    from heddle.cli.pod_logs import Follower
+    from heddle_operator.kube.client import connect
+
+    follower, has_ended = Follower(), False
+
+    def newer(whose: str) -> dict[str, str]:
+        since = follower.since(whose)
+        return {"sinceTime": since} if since else _tail(tail)
+
+    async with await connect() as api:
+        where = namespace or api.namespace
+        path = f"{JOBS}/namespaces/{where}/heddlejobs/{job}"
+        while not has_ended:
+            body = await get_job(api, path, job, where)
+            has_ended = (body.get("status") or {}).get("phase") in ENDED
+            found = await _pod_logs(api, where, job, newer)
+            for line in follower.new_lines(log for log in found if not log.is_refusal):
+                click.echo(line)
+            if not has_ended:
+                await _pause()
+
+
+async def _pause() -> None:
+    await asyncio.sleep(LOOK_S)
+
+
+def _tail(lines: int | None) -> dict[str, str]:
+    return {"tailLines": str(lines)} if lines else {}
+
+
+async def _pod_logs(
+    api: KubeApi, where: str, job: str, query_of: Callable[[str], Mapping[str, str]]
+) -> list[PodLog]:
+    """The logs of a job's pods, each read by the query of its container."""
+    from heddle.cli.pod_logs import NO_LOG, PodLog, containers_of
+    from heddle_operator.apis.labels import JOB_LABEL
+    from heddle_operator.kube.client import ApiRefused
+
+    found = []
+    pods = f"/api/v1/namespaces/{where}/pods"
+    for pod in (await api.get(pods, labelSelector=f"{JOB_LABEL}={job}"))["items"]:
+        name = pod["metadata"]["name"]
+        for container in containers_of(pod):
+            query = query_of(PodLog(name, "", container).whose)
+            try:
+                text = await api.text(
+                    f"{pods}/{name}/log", container=container, timestamps="true", **query
+                )
+            except ApiRefused as error:
+                text = f"{NO_LOG}{error})"
+            found.append(PodLog(name, text, container))
     return found

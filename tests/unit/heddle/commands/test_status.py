@@ -7,6 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from heddle.commands import status
 from heddle.commands.cost import cost
 from heddle.main import heddle
 from heddle_operator.resources.epoch_config_map import record_to_body
@@ -180,3 +181,29 @@ def test_of_a_pod_that_never_got_to_its_worker_the_log_of_what_failed_is_shown(s
     put_pod(server, "tiny-a-0", "T1 no text\n", "data", phase="Failed",
             initContainerStatuses=[ended])  # fmt: skip
     assert said("logs", "tiny") == "tiny-a-0/data | no text\n"
+
+
+def test_logs_are_followed_with_pods_that_join_until_the_job_has_ended(server, monkeypatch):
+    """Each look tells one more thing; the last one reads what was said before the end."""
+    at = "2026-01-01T00:00:0{}.000000000Z {}\n".format
+    put_job(server)
+    put_pod(server, "tiny-a-0", at(1, "step 1"), phase="Running")
+    looks = [
+        lambda: put_pod(server, "tiny-b-0", None, phase="Pending"),
+        lambda: put_pod(server, "tiny-b-0", at(2, "joined"), phase="Running"),
+        lambda: (
+            server.logs.update({("tiny-a-0", "worker"): at(1, "step 1") + at(3, "step 2")}),
+            put_job(server, phase="Complete"),
+        ),
+    ]
+
+    async def pause():
+        looks.pop(0)()
+
+    monkeypatch.setattr(status, "_pause", pause)
+    assert said("logs", "tiny", "-f").splitlines() == [
+        "tiny-a-0 | step 1",
+        "tiny-b-0 | joined",
+        "tiny-a-0 | step 2",
+    ]
+    assert looks == []
