@@ -81,7 +81,7 @@ RECORDED = [
     ("tiny-llama", 20, "demo-fast=1x4,demo-slow=2x4", {"min_holders": 2}, "56bf995301e10184"),
     ("llama3-8b", 512, "h100=4x8,a100-40=10x4+12x1", {}, "9732c3ce04dec8d6"),
     ("qwen3-32b", 512, "a100-80=8x8,h100=4x4", {"method": "columns"}, "60eec4e486451492"),
-    ("qwen3-30b-a3b", 256, "h100=4x4,a100-80=2x8", {}, "a297487e40de7943"),
+    ("qwen3-30b-a3b", 256, "h100=4x4,a100-80=2x8", {}, "86d4c90ce585a286"),
     ("llama3-8b", 512, "h100=8x8,a6000=8x4", {"method": "policy"}, "001db1c03648640c"),
     ("llama3-8b", 512, "h100=8x8,a6000=8x4", {"method": "random"}, "896f8783831249ef"),
 ]
