@@ -25,7 +25,9 @@ def test_of_a_request_that_was_given_up_nothing_more_is_sent():
             configuration = Configuration(host=f"http://127.0.0.1:{server.getsockname()[1]}")
             async with KubeApi(configuration) as api:
                 with pytest.raises(ApiRefused, match="does not answer"):
-                    await api.fenced(lambda: GIVEN_UP_S).patch("/api/v1/namespaces/n/configmaps/c", LARGE)
+                    await api.fenced(lambda: GIVEN_UP_S).patch(
+                        "/api/v1/namespaces/n/configmaps/c", LARGE
+                    )
                 return await asyncio.to_thread(read_all)
 
         def read_all():
