@@ -172,7 +172,7 @@ effort_options = _together(  # how hard to look for a plan
         "--budget-s",
         type=ABOVE_0,
         help="Seconds after which a search ends.  "
-        "[default: 2, unless --budget-evaluations is given; 3,000 plans end it sooner on few GPUs]",
+        "[default: 2, unless --budget-evaluations is given; to 16 GPUs also 3,000 plans end it]",
     ),
     click.option(
         "--budget-evaluations",

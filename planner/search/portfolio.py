@@ -24,7 +24,7 @@ from planner.search.state import PLACED, SearchState, UnplacedCandidates
 PLACED_TILED = 3  # plans that are placed after each turn, where experts are spread
 PLACE_GROWTH = 1.25  # of the plans that are priced, between two times at which the best are placed
 FEW_S = 0.5  # a search of fewer seconds is ended by them, whatever its limit of plans
-MOST_THREADS = 4
+USUAL_THREADS = 4
 SEEDS = 1_000_003  # between the seeds of two threads
 
 Fits = Callable[[int], bool]  # whether so many plans more may be priced
@@ -35,7 +35,7 @@ def threads_of(request: PlanRequest, budget: Budget) -> int:
     """How many threads a request gets: one where its plan is to be the same every time."""
     if budget.counts_plans:
         return 1
-    return request.threads or min(MOST_THREADS, usable_cores())
+    return request.threads or min(USUAL_THREADS, usable_cores())
 
 
 class Portfolio:

@@ -16,7 +16,7 @@ from planner.request import PlanRequest
 from planner.search.budget import Budget
 from planner.search.cores import usable_cores
 from planner.search.driver import search
-from planner.search.portfolio import MOST_THREADS, threads_of
+from planner.search.portfolio import USUAL_THREADS, threads_of
 from planner.search.searcher import Searcher
 from tests.builders import nodes
 
@@ -37,7 +37,7 @@ ASKED = PlanRequest(
         ({"threads": 3}, 3),
         ({"threads": 3, "budget_evaluations": 100}, 1),
         ({"threads": 3, "budget_s": None, "composition": nodes("fast-0:2")}, 1),
-        ({}, min(MOST_THREADS, usable_cores())),
+        ({}, min(USUAL_THREADS, usable_cores())),
     ],
 )
 def test_as_many_threads_as_asked_for_where_only_seconds_end_them(limits, threads):
