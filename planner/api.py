@@ -6,6 +6,7 @@ question that contradicts itself is refused before anything is searched.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import get_args
 
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
-from planner.cost.money import DEAREST, plan_price, require_prices
+from planner.cost.money import DEAREST, minimised_price, plan_price, require_prices
 from planner.errors import Infeasible, InvalidRequest
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -193,10 +194,11 @@ def _either(
     Raises:
         Infeasible: no plan without ZeRO fits.
     """
-    found = []
-    for asked in (without, with_zero):
-        half = asked.budget_s / 2 if asked.budget_s is not None else None
-        found.append((asked, _found(replace(asked, budget_s=half), profile, clock, interrupted)))
+    half = without.budget_s / 2 if without.budget_s is not None else None
+    found = [(without, _found(replace(without, budget_s=half), profile, clock, interrupted))]
+    with contextlib.suppress(Infeasible):  # then the answer without stands
+        shorter = replace(with_zero, budget_s=half)
+        found.append((with_zero, _found(shorter, profile, clock, interrupted)))
     pool = SolutionPool(without)
     return min(found, key=lambda one: pool.rank_of(one[1].holders_min, _minimised(*one)))
 
@@ -205,7 +207,8 @@ def _minimised(request: PlanRequest, answer: PlanAnswer) -> float:
     """Seconds of a step, or money of one."""
     if request.objective == "throughput":
         return answer.cost.iteration_s
-    return (plan_price(answer.plan, request.composition) or 0.0) * answer.cost.iteration_s
+    per_hour = plan_price(answer.plan, request.composition) or 0.0
+    return minimised_price(per_hour) * answer.cost.iteration_s
 
 
 def _found(
