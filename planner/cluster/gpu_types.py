@@ -25,14 +25,14 @@ def _fields(rows: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
     row = dict(rows[name])
     inherited = _fields(rows, row.pop("like")) if "like" in row else {}
     if "memory_gib" in row:
-        row["memory_bytes"] = row.pop("memory_gib") * 2**30
+        row["memory_bytes"] = round(row.pop("memory_gib") * 2**30)
     return {**inherited, **row, "name": name}
 
 
 def _hardware(fields: Mapping[str, Any]) -> GpuHardware:
     rings = {int(size): Ring(*link) for size, link in fields["rings"].items()}
     links = {key: Ring(*fields[key]) for key in ("point_to_point", "node_nic")}
-    return GpuHardware(**{**fields, "rings": rings, **links})
+    return GpuHardware(**{**fields, "rings": rings, "node_gpus": max(rings), **links})
 
 
 def _read(path: Path) -> dict[str, GpuHardware]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 TILE = 128  # rows and columns of C that one processor computes at a time
@@ -18,6 +18,9 @@ TILE = 128  # rows and columns of C that one processor computes at a time
 WAVE_LOSS = 0.5
 # Share of the fp32 peak that a large product reaches: a plain multiply-add pipeline is fed easily.
 FULL_PRECISION_EFFICIENCY = 0.8
+# The share of it that products of bf16 reach where a GPU computes them as fp32: a V100 reached 9.6
+# of 15.7 TFLOP/s (github.com/lablup/mlxcel, issue 1654).
+EMULATED_BF16_EFFICIENCY = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +89,13 @@ class GpuHardware:
     host_backward_s: float  # the same of the backward pass
     step_s: float  # what the host needs around the optimizer step: norm, overflow check, clip
     nic_efficiency: float  # share of a network port's nominal rate that its collectives reach
-    node_gpus: int  # GPUs of its usual node
+    node_gpus: int  # GPUs of its largest usual node
     rings: Mapping[int, Ring]  # groups inside a node by their size
     point_to_point: Ring  # link between two GPUs of a node
     node_nic: Ring  # the network port of its usual node, all ports together
     host_link_bytes_per_s: float  # peak of its link to the host, each way
     source: str  # where the numbers come from
+    has_bf16: bool = True  # its matrix units take bf16; those of Volta and Turing do not
 
     def seconds(self, operator: Operator) -> float:
         """How long the device takes for one operator."""
@@ -107,6 +111,13 @@ class GpuHardware:
         )
         computed_s = operator.flops * (1 + WAVE_LOSS * idle) / rate
         return self.launch_s + max(computed_s, moved_s)
+
+    def at(self, precision: str) -> GpuHardware:
+        """The same GPU, its products as fast as it computes them in this precision."""
+        if precision != "bf16" or self.has_bf16:
+            return self
+        rate = self.full_flops_s * EMULATED_BF16_EFFICIENCY
+        return replace(self, matrix_flops_s=rate, gemm_efficiency=1.0)
 
     def ring(self, size: int) -> Ring:
         """A group of `size` GPUs: inside a node, or over as many nodes as it needs.

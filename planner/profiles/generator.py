@@ -71,7 +71,7 @@ class GeneratedLayers(Mapping[LayerKey, LayerCost]):
     ) -> None:
         """Prepare for one model; settings are sequence length, precision, sequence parallelism."""
         self._model = model
-        self._gpus = {gpu.name: gpu for gpu in gpus}
+        self._gpus = {gpu.name: gpu.at(settings[1]) for gpu in gpus}
         self._settings = settings
         self._known: dict[tuple[object, ...], LayerCost] = {}
 
@@ -289,7 +289,7 @@ def profile_files(model: ModelShape) -> dict[str, str]:
 
 # Fields of a type that its layers do not depend on, or that its file has elsewhere.
 _NO_CONSTANTS = (
-    *("name", "source", "memory_bytes"),
+    *("name", "source", "memory_bytes", "has_bf16"),
     *("rings", "point_to_point", "node_nic", "host_link_bytes_per_s"),
 )
 

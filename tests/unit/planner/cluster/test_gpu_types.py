@@ -24,6 +24,10 @@ WANTED = [
     "v100-32",
     "l40s",
     "b200",
+    "t4",
+    "l4",
+    "a10",
+    "a10g",
 ]
 
 
@@ -46,3 +50,19 @@ def test_constants_are_physical_and_say_where_they_come_from(name):
 def test_an_unknown_type_lists_those_there_are():
     with refused(UnprofiledConfiguration, "Unknown"):
         find_gpu("tpu")
+
+
+@pytest.mark.parametrize("name", sorted(HARDWARE))
+def test_a_group_inside_a_node_never_takes_the_network(name):
+    gpu = find_gpu(name)
+    largest_node = 4 if name == "gh200-96" else 8
+    assert all(gpu.ring(size) != gpu.node_nic for size in range(2, largest_node + 1))
+    assert gpu.ring(largest_node + 1) == gpu.node_nic
+
+
+def test_volta_and_turing_compute_bf16_as_fp32():
+    v100 = find_gpu("v100-32")
+    emulated = v100.at("bf16")
+    assert emulated.matrix_flops_s * emulated.gemm_efficiency < v100.full_flops_s
+    assert v100.at("fp16") is v100
+    assert find_gpu("a100-40").at("bf16") is find_gpu("a100-40")
