@@ -291,10 +291,14 @@ def _ports(option: str, text: str) -> str:
 def _read_settings(path: Path | None) -> Settings:
     from heddle_operator.apis.errors import InvalidSettings
     from heddle_operator.state.settings import settings_of
+    from planner.profiles.chosen import check_profiles
     from planner.strict_yaml import read_yaml
 
     data = None if path is None else read_yaml(path, "settings file", InvalidSettings)
-    return settings_of(data, str(path))
+    settings = settings_of(data, str(path))
+    if settings.profiles_folder is not None:
+        check_profiles(settings.profiles_folder)
+    return settings
 
 
 def _read_template(path: Path) -> dict[str, Any]:

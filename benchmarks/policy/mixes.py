@@ -27,7 +27,6 @@ from planner.policy.card import PolicyCard
 from planner.policy.weights import find_policy
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
-from planner.training.compositions import all_types
 from planner.training.curriculum import VALIDATION, Question, curriculum_of
 from planner.training.likeness import node_counts, node_text
 from planner.training.settings import TrainingSettings
@@ -57,13 +56,13 @@ class Mixed:
         return 100 * self.samples_s[str(rollouts)] / self.reference_samples_s
 
 
-def held_back(model: str) -> tuple[Question, ...]:
-    """The compositions of any types, and their batches, that no policy of the model is trained on.
+def held_back(model: str, types: tuple[str, ...]) -> tuple[Question, ...]:
+    """Compositions of the types, and their batches, that no policy of the model is trained on.
 
     They are half of those by which a training picks its weights.
     """
     shape, settings = find_model(model), replace(TrainingSettings(), compositions=1)
-    return curriculum_of(shape, all_types(model), settings).validation[VALIDATION:]
+    return curriculum_of(shape, types, settings).validation[VALIDATION:]
 
 
 def measure(
@@ -78,7 +77,7 @@ def measure(
         for row in known
         if (row.model, row.profile) == (model, profile.digest)
     }
-    for one in held_back(model):
+    for one in held_back(model, policy.card.types):
         asked = PlanRequest(
             workload=replace(usual, global_batch=one.batch),
             composition=one.composition,

@@ -1,7 +1,7 @@
 """The resource `HeddleJob` (heddle.dev/v1alpha1), typed; every mistake is one sentence.
 
 Invariant: a job that `load_job` returns can be run as far as the job alone tells; what needs a
-profile is checked by `check_gpu_types`.  Fields that this version cannot honour are refused, never
+profile is checked by `apis.gpu_types`.  Fields that this version cannot honour are refused, never
 ignored.
 Source: design, section 5 (the naming truth of the resource).
 """
@@ -95,8 +95,14 @@ class HeddleJob(Section):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about words of the spec that are still read, but should be written anew."""
+        """Sentences about words of the spec that should be written anew, and about its profile."""
         return self._notes
+
+    def noted(self, note: str) -> HeddleJob:
+        """The job with another note."""
+        job = self.model_copy()
+        job._notes = (*self._notes, note)
+        return job
 
     @property
     def name(self) -> str:
@@ -317,43 +323,6 @@ def mistakes_of(data: object) -> tuple[str, ...]:
     except InvalidJob as error:
         return (str(error).removeprefix("the job: "),)
     return ()
-
-
-def check_gpu_types(job: HeddleJob, profiled: tuple[str, ...]) -> None:
-    """Refuse a job that allows a GPU type for which there is no profile.
-
-    Raises:
-        InvalidJob: names the type and the profiled ones.
-    """
-    for gpu_type in job.spec.elastic.gpu_types.allow:
-        if gpu_type not in profiled:
-            raise InvalidJob(
-                f"{job.name}: spec.elastic.gpuTypes.allow holds {gpu_type!r}, for which "
-                f"{job.workload.model.name} has no profile; profiled are {', '.join(profiled)}",
-                field="spec.elastic.gpuTypes.allow",
-                code="Unknown",
-            )
-
-
-def priced_types(
-    job: HeddleJob, profiled: tuple[str, ...], prices: Mapping[str, float]
-) -> tuple[str, ...]:
-    """The GPU types that a job can use: the profiled ones, with a price where money decides.
-
-    Raises:
-        InvalidJob: money decides, and no type has a price.
-    """
-    if job.spec.planner.objective != "Cost":
-        return profiled
-    priced = tuple(name for name in profiled if name in prices)
-    if not priced:
-        raise InvalidJob(
-            f"{job.name}: spec.planner.objective is Cost, and no GPU type has a price; an "
-            "administrator sets settings.prices of the chart, or write Throughput",
-            field="spec.planner.objective",
-            code="Missing",
-        )
-    return priced
 
 
 def _refusal(error: ValidationError, where: str) -> InvalidJob:

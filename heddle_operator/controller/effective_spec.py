@@ -26,14 +26,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.gpu_types import check_gpu_types, priced_types
 from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.heddlejob import (
     API_VERSION,
     HeddleJob,
     Metadata,
-    check_gpu_types,
     load_job,
-    priced_types,
 )
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.malformed_objects import UNREADABLE, what_is_wrong
@@ -42,8 +41,9 @@ from heddle_operator.resources.pods import WorkerDefaults, pod_body
 from heddle_operator.resources.template_rules import check_allowed
 from heddle_operator.state.actions import CreatePod
 from heddle_operator.state.epoch_record import Outcome
+from heddle_operator.state.settings import Settings
 from planner.errors import HeddleError
-from planner.profiles.generator import find_profile
+from planner.profiles.chosen import choose_profile
 
 # Sections and fields of a spec without which a job trains the same.
 _OPTIONAL_SECTIONS = frozenset(
@@ -73,7 +73,7 @@ def accepted(
     body: Mapping[str, Any],
     config: Mapping[str, Any] | None,
     defaults: WorkerDefaults,
-    prices: Mapping[str, float],
+    settings: Settings,
 ) -> HeddleJob:
     """The job as it is written.
 
@@ -81,32 +81,34 @@ def accepted(
         body: the HeddleJob object.
         config: see `load_job`.
         defaults: what an administrator gives all pods, and lets authors have.
-        prices: money per GPU-hour, by GPU type.
+        settings: profiles and prices of GPU types.
 
     Raises:
         HeddleError: it cannot be run, or its author may not have what it asks for.
     """
     job = _loaded(body, config, defaults)
-    check_gpu_types(job, gpu_types_of(job, prices))
+    check_gpu_types(job, gpu_types_of(job, settings))
     check_allowed(job, defaults.allow, defaults.templates)
     check_template(job, defaults)
-    return job
+    note = choose_profile(job.workload, settings.profiles_folder).note
+    return job.noted(note) if note else job
 
 
-def gpu_types_of(job: HeddleJob, prices: Mapping[str, float]) -> tuple[str, ...]:
+def gpu_types_of(job: HeddleJob, settings: Settings) -> tuple[str, ...]:
     """The GPU types that the job can use; see `priced_types`.
 
     Raises:
         HeddleError: there is no profile, or no price where money decides.
     """
-    return priced_types(job, tuple(sorted(find_profile(job.workload).types)), prices)
+    profile = choose_profile(job.workload, settings.profiles_folder).profile
+    return priced_types(job, tuple(sorted(profile.types)), settings.prices)
 
 
 def spec_while_refused(
     body: Mapping[str, Any],
     config: Mapping[str, Any] | None,
     defaults: WorkerDefaults,
-    prices: Mapping[str, float],
+    settings: Settings,
     before: HeddleJob | None,
     refusal: str,
 ) -> EffectiveSpec | None:
@@ -116,7 +118,7 @@ def spec_while_refused(
         body: the HeddleJob object.
         config: see `load_job`.
         defaults: see `accepted`.
-        prices: see `accepted`.
+        settings: see `accepted`.
         before: the job as this operator accepted it last.
         refusal: why it does not accept it now.
 
@@ -130,7 +132,7 @@ def spec_while_refused(
     try:
         job = _loaded(kept, config, defaults)
         try:
-            gpu_types_of(job, prices)
+            gpu_types_of(job, settings)
         except InvalidJob:  # money decides, and its prices are gone
             del kept["spec"]["planner"]["objective"]
             job = _loaded(kept, config, defaults)

@@ -148,7 +148,7 @@ class JobController:
         try:
             config = await self._config()
             self.accepted = accepted(
-                self._body, config, self._context.defaults, self._context.settings.prices
+                self._body, config, self._context.defaults, self._context.settings
             )
             return EffectiveSpec(self.accepted)
         except HeddleError as error:
@@ -160,10 +160,9 @@ class JobController:
             return None
         effective = None
         if self._trains:
-            defaults = self._context.defaults
-            prices = self._context.settings.prices
+            defaults, settings = self._context.defaults, self._context.settings
             effective = spec_while_refused(
-                self._body, config, defaults, prices, self.accepted, refusal
+                self._body, config, defaults, settings, self.accepted, refusal
             )
         if effective is None:
             await self._refuse(refusal)

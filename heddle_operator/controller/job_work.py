@@ -31,7 +31,7 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.telemetry.metrics import OperatorMetrics
-from planner.profiles.generator import find_profile
+from planner.profiles.chosen import choose_profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +107,15 @@ class JobWork:
             context.api,
             context.cache,
             context.defaults,
-            gpu_types_of(job, context.settings.prices),
+            gpu_types_of(job, context.settings),
             trigger,
             token,
             context.arbiter.jobs,
         )
         if effective.no_pods:
             cluster = HeldPods(cluster, effective.no_pods, trigger)
+        folder = context.settings.profiles_folder
+        profile = choose_profile(job.workload, folder).profile
         self.reconciler = Reconciler(
             with_data_folder(job),
             cluster,
@@ -125,7 +127,7 @@ class JobWork:
             stalls_s,
             on_event,
             context.arbiter,
-            NodeSpeeds(job.workload.model, find_profile(job.workload)),
+            NodeSpeeds(job.workload.model, profile),
         )
 
     async def close(self, is_gone: bool) -> None:

@@ -96,11 +96,8 @@ class PlannerClient:
         self._trigger.set()
 
     def follow_wire(self, wire: GpuWire, now: float) -> bool:
-        """Price by the wire that ranks use; False where nothing changes.
-
-        A folder of measured profiles has links of one wire, which stays.
-        """
-        if wire == self._settings.wire or self._settings.profiles is not None:
+        """Price by the wire that ranks use; False where nothing changes."""
+        if wire == self._settings.wire:
             return False
         self.reprice(replace(self._settings, wire=wire), now)
         return True
@@ -180,6 +177,7 @@ def search_settings_of(job: HeddleJob, settings: Settings) -> SearchSettings:
         min_holders=job.spec.elastic.min_holders,
         budget_evaluations=settings.plan_evaluations,
         budget_s=job.spec.planner.budget_seconds,
+        profiles=settings.profiles,
         shape=job.training.shape,
         precision=workload.precision,
         wire=workload.wire,

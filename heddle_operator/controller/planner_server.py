@@ -30,7 +30,7 @@ from planner.model.shape import ModelShape
 from planner.model.workload import GpuWire, Precision, Recompute, Workload, Zero
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan, faults
-from planner.profiles.generator import find_profile
+from planner.profiles.chosen import choose_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, Objective, PlanRequest
 from planner.search.curves import mixed_throughputs, throughput_curves
@@ -43,7 +43,7 @@ class SearchSettings:
     """Part of each question that stays the same for all plans of a job.
 
     Attributes:
-        profiles: folder of profiles; None: those that come with Heddle.
+        profiles: folder of an administrator's profiles; None: there is none.
         shape: of the model; None: the one that has this name.
     """
 
@@ -159,7 +159,7 @@ def _worth_of(
 def _profile_of(settings: str) -> tuple[SearchSettings, Profile]:
     found = SearchSettings(**json.loads(settings))
     folder = Path(found.profiles) if found.profiles else None
-    return found, find_profile(found.workload, folder)
+    return found, choose_profile(found.workload, folder).profile
 
 
 def warm() -> None:
@@ -168,9 +168,8 @@ def warm() -> None:
         model="tiny-llama", global_batch=8, sequence_length=128, budget_evaluations=100
     )
     nodes = Composition.from_text("demo-fast=2x2,demo-slow=1x2")
-    answer(
-        settings, find_profile(settings.workload), {"composition": nodes.to_json(), "current": None}
-    )
+    question = {"composition": nodes.to_json(), "current": None}
+    answer(settings, choose_profile(settings.workload).profile, question)
 
 
 def main() -> None:

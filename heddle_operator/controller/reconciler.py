@@ -47,7 +47,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed
 from heddle_operator.state.worth import NodeSizes
-from planner.profiles.generator import find_profile
+from planner.profiles.chosen import choose_profile
 from worker.log_lines import about
 
 LOG = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ class Reconciler:
         LOG.info("ranks use the wire %s, and plans are priced by it", wire)
         self.job = self.job.over(wire)
         if self._speeds is not None:
-            self._speeds.price_by(find_profile(self.job.workload))
+            folder = self._settings.profiles_folder
+            self._speeds.price_by(choose_profile(self.job.workload, folder).profile)
         return True
 
     async def run(self) -> Decision:

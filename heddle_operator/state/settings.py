@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -144,6 +145,13 @@ class Settings(BaseModel):
             "Money per GPU-hour by GPU type, in any currency; jobs of objective Cost need it."
         ),
     )
+    profiles: str | None = Field(
+        default=None,
+        description=(
+            "Folder of your own profiles, one folder a model; docs/operate.md says how to mount "
+            "it. The operator reads a file once."
+        ),
+    )
     report_wait_s: Seconds = Field(
         default=3.0,
         description=(
@@ -151,6 +159,11 @@ class Settings(BaseModel):
             "quarter of the job's peer time-out."
         ),
     )
+
+    @property
+    def profiles_folder(self) -> Path | None:
+        """The folder of profiles; None: there is none."""
+        return None if self.profiles is None else Path(self.profiles)
 
     def of_job(self, job: HeddleJob) -> Settings:
         """The settings with those of the job."""
@@ -225,7 +238,7 @@ def _demand(field: Mapping[str, Any]) -> str:
     """The values that a field may have."""
     noun = {"number": "a number", "integer": "a whole number"}.get(field["type"])
     if noun is None:
-        return "a mapping"
+        return "text" if field["type"] == "string" else "a mapping"
     lowest, highest = field.get("exclusiveMinimum"), field.get("maximum")
     start = f"above {lowest}" if lowest is not None else f"of at least {field['minimum']}"
     return f"{noun} {start}" + (f" and at most {highest:,.15g}" if highest is not None else "")

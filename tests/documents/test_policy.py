@@ -15,7 +15,9 @@ HEAD = "| model | GPU types | compositions, groups | processor time | best of 16
 
 def row_of(card: PolicyCard) -> str:
     """The row of a policy, by its card."""
-    types = f"all {len(HARDWARE)}" if set(card.types) == set(HARDWARE) else ", ".join(card.types)
+    others = sorted(HARDWARE.keys() - set(card.types))
+    is_few = len(card.types) <= len(others)
+    types = ", ".join(card.types) if is_few else f"all but {', '.join(others)}"
     found = [card.evaluation[f"best_of_{n}_percent"] for n in (16, 128)]
     cells = (
         *(card.model, types, f"{card.num_compositions:,}, {card.groups:,}"),

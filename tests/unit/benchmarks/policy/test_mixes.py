@@ -32,7 +32,7 @@ def row(composition: str, few: float, many: float) -> Mixed:
 
 @pytest.mark.slow
 def test_no_policy_is_trained_on_what_it_is_measured_on():
-    questions = held_back(MODEL)
+    questions = held_back(MODEL, all_types(MODEL))
     settings = replace(TrainingSettings(), compositions=60)
     trained = curriculum_of(find_model(MODEL), all_types(MODEL), settings).training
     assert len(questions) == 12

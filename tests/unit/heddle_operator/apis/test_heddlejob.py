@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.apis.heddlejob import HeddleJob, check_gpu_types, load_job
+from heddle_operator.apis.gpu_types import check_gpu_types
+from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from tests.refusals import refused
 from worker.contract import TrainingSpec
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import shutil
 
 import pytest
 
@@ -21,12 +22,15 @@ from heddle_operator.controller.effective_spec import (
 )
 from heddle_operator.resources.epoch_config_map import record_to_body
 from heddle_operator.resources.pods import WorkerDefaults
+from heddle_operator.state.settings import Settings
 from planner.errors import HeddleError
+from planner.profiles.profile import PROFILES
 from tests.builders import heddle_job
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 from tests.refusals import refused
 
 DEFAULTS = WorkerDefaults(image="heddle:1", template={})
+SETTINGS = Settings()
 HOST = {"name": "host", "hostPath": {"path": "/"}}
 TOLERATION = {"key": "team", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -39,12 +43,12 @@ def a_body(**spec):
 
 def held(body, before=None):
     with pytest.raises(HeddleError) as refused:
-        accepted(body, None, DEFAULTS, {})
-    return spec_while_refused(body, None, DEFAULTS, {}, before, str(refused.value))
+        accepted(body, None, DEFAULTS, SETTINGS)
+    return spec_while_refused(body, None, DEFAULTS, SETTINGS, before, str(refused.value))
 
 
 def test_the_spec_that_was_accepted_last_holds_whole():
-    before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS, {})
+    before = accepted(a_body(elastic={"minGPUs": 2}), None, DEFAULTS, SETTINGS)
     effective = held(a_body(steps="many"), before)
     assert effective.job.spec == before.spec
     assert effective.job.metadata.generation == 4
@@ -66,7 +70,7 @@ def test_the_spec_that_was_accepted_last_holds_whole():
 def test_after_a_restart_the_job_goes_on_without_what_is_wrong_and_moves_for_losses_only(wrong):
     effective = held(a_body(**wrong))
     assert effective.job.spec.elastic.mode == "Recommend"
-    assert effective.job.training == accepted(a_body(), None, DEFAULTS, {}).training
+    assert effective.job.training == accepted(a_body(), None, DEFAULTS, SETTINGS).training
     assert effective.refusal.endswith("goes on without it and moves only where it loses GPUs")
     assert effective.no_pods == ""
 
@@ -99,7 +103,9 @@ def test_a_template_that_is_left_out_is_no_template_to_make_pods_of(worker):
 
 def test_a_new_job_is_refused():
     with refused(InvalidJob, "Unsupported", "spec.worker.template"):
-        accepted(a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS, {})
+        accepted(
+            a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS, SETTINGS
+        )
 
 
 @pytest.mark.parametrize(
@@ -167,21 +173,38 @@ def test_even_of_a_job_that_cannot_be_read_the_identity_is_known():
 def test_a_volume_that_the_administrator_names_is_not_the_authors():
     template = {"spec": {"volumes": [{"name": "host", "emptyDir": {}}]}}
     body = a_body(worker={"template": template})
-    assert accepted(body, None, DEFAULTS, {}).name == "tiny"
+    assert accepted(body, None, DEFAULTS, SETTINGS).name == "tiny"
     for kind in ("base", "template"):
         given = {kind: {"spec": {"volumes": [HOST]}}}
         with refused(InvalidJob, "Unsupported", "spec.worker.template"):
-            accepted(body, None, dataclasses.replace(DEFAULTS, **given), {})
+            accepted(body, None, dataclasses.replace(DEFAULTS, **given), SETTINGS)
 
 
 def test_where_money_decides_only_gpu_types_with_a_price_count():
     body = a_body(planner={"objective": "Cost"})
     with pytest.raises(HeddleError) as refused:
-        accepted(body, None, DEFAULTS, {"abacus": 1.0})
+        accepted(body, None, DEFAULTS, Settings(prices={"abacus": 1.0}))
     assert "spec.planner.objective is Cost" in str(refused.value)
-    prices = {"demo-slow": 0.5, "abacus": 1.0}
-    assert gpu_types_of(accepted(body, None, DEFAULTS, prices), prices) == ("demo-slow",)
-    assert "demo-fast" in gpu_types_of(accepted(a_body(), None, DEFAULTS, prices), prices)
+    settings = Settings(prices={"demo-slow": 0.5, "abacus": 1.0})
+    assert gpu_types_of(accepted(body, None, DEFAULTS, settings), settings) == ("demo-slow",)
+    assert "demo-fast" in gpu_types_of(accepted(a_body(), None, DEFAULTS, settings), settings)
+
+
+def test_a_job_may_use_the_gpu_types_of_the_administrators_profiles(tmp_path):
+    shutil.copytree(PROFILES / "tiny-llama", tmp_path / "tiny-llama")
+    for path in tmp_path.glob("tiny-llama/*.json"):
+        path.write_text(path.read_text().replace("demo-fast", "fpga"))
+    (tmp_path / "tiny-llama" / "demo-fast.json").rename(tmp_path / "tiny-llama" / "fpga.json")
+    settings = Settings(profiles=str(tmp_path))
+    job = accepted(a_body(elastic={"gpuTypes": {"allow": ["fpga"]}}), None, DEFAULTS, settings)
+    assert gpu_types_of(job, settings) == ("demo-slow", "fpga")
+    assert job.notes == ()
+    with refused(InvalidJob, "Unknown", "spec.elastic.gpuTypes.allow"):
+        accepted(a_body(elastic={"gpuTypes": {"allow": ["fpga"]}}), None, DEFAULTS, SETTINGS)
+    body = a_body()
+    body["spec"]["training"]["sequenceLength"] = 64
+    (note,) = accepted(body, None, DEFAULTS, settings).notes
+    assert "sequence length 128" in note
 
 
 def test_a_job_that_trains_goes_on_without_its_objective_when_the_prices_are_gone():
@@ -196,11 +219,11 @@ def test_a_wire_of_the_chart_is_the_one_that_plans_are_priced_by(where):
     env = [{"name": "HEDDLE_WIRE", "value": "nccl"}]
     chart = {"spec": {"containers": [{"name": "worker", "env": env}]}}
     body = a_body(worker={"device": "CUDA"})
-    assert accepted(body, None, DEFAULTS, {}).workload.wire == "staged"
+    assert accepted(body, None, DEFAULTS, SETTINGS).workload.wire == "staged"
     defaults = dataclasses.replace(DEFAULTS, **{where: chart})
-    job = accepted(body, None, defaults, {})
+    job = accepted(body, None, defaults, SETTINGS)
     assert job.workload.wire == "nccl"
-    kept = spec_while_refused(a_body(worker={"device": "GPU"}), None, defaults, {}, job, "no")
+    kept = spec_while_refused(a_body(worker={"device": "GPU"}), None, defaults, SETTINGS, job, "no")
     assert kept.job.workload.wire == "nccl"
 
 
@@ -211,6 +234,6 @@ def test_a_job_may_take_another_wire_than_the_chart_and_the_administrator_has_th
 
     body = a_body(worker={"device": "CUDA", "template": asking("staged")})
     below = dataclasses.replace(DEFAULTS, base=asking("nccl"))
-    assert accepted(body, None, below, {}).workload.wire == "staged"
+    assert accepted(body, None, below, SETTINGS).workload.wire == "staged"
     above = dataclasses.replace(below, template=asking("nccl"))
-    assert accepted(body, None, above, {}).workload.wire == "nccl"
+    assert accepted(body, None, above, SETTINGS).workload.wire == "nccl"

@@ -18,7 +18,7 @@ def test_every_key_reaches_its_setting():
         key: field["minimum"] + 1 if "minimum" in field else 7.5
         for key, field in settings_schema()["properties"].items()
     }
-    given["prices"] = {"h100": 2.5}
+    given |= {"prices": {"h100": 2.5}, "profiles": "/profiles"}
     found = settings_of(given, "f")
     assert found.model_dump(by_alias=True) == given
     defaults = Settings().model_dump()
@@ -42,6 +42,7 @@ def test_an_empty_file_leaves_the_defaults(empty):
         ({"lateSeconds": float("inf")}, ("OutOfRange", "lateSeconds")),
         ({"prices": {"h100": -1}}, ("OutOfRange", "prices.h100")),
         ({"prices": [2]}, ("Malformed", "prices")),
+        ({"profiles": 2}, ("Malformed", "profiles")),
         ({"epochsKept": 1.5}, ("Malformed", "epochsKept")),
         ({"epochsKept": 2000}, ("OutOfRange", "epochsKept")),
         ({"peerTimeoutSeconds": 5}, ("Unsupported", "peerTimeoutSeconds")),
@@ -52,13 +53,17 @@ def test_a_mistake_is_one_sentence_with_key_value_and_range(data, mistake):
         settings_of(data, "f")
 
 
-def test_the_operator_ends_with_2_before_it_looks_for_a_cluster(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("killSeconds: -1\n", "killSeconds is -1"), ("profiles: /none\n", "folder of profiles /none")],
+)
+def test_the_operator_ends_with_2_before_it_looks_for_a_cluster(tmp_path, text, said):
     file = tmp_path / "settings.yaml"
-    file.write_text("killSeconds: -1\n")
+    file.write_text(text)
     command = [sys.executable, "-m", "heddle", "operator", "run", "--settings", str(file)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "killSeconds is -1" in done.stderr
+    assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
