@@ -156,7 +156,12 @@ def _worth_of(
 
 
 @lru_cache(maxsize=8)
-def _profile_of(settings: str) -> tuple[SearchSettings, Profile]:
+def profile_of(settings: str) -> tuple[SearchSettings, Profile]:
+    """The settings of a question, in JSON, and the profile by which it is answered.
+
+    Raises:
+        HeddleError: the model or its profile cannot be read.
+    """
     found = SearchSettings(**json.loads(settings))
     folder = Path(found.profiles) if found.profiles else None
     return found, choose_profile(found.workload, folder).profile
@@ -191,7 +196,7 @@ def _serve() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            settings, profile = _profile_of(json.dumps(question["settings"]))
+            settings, profile = profile_of(json.dumps(question["settings"]))
             reply = answer(settings, profile, question)
         except HeddleError as error:
             reply = {"problem": error.named(SPEC_FIELDS)}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+import shutil
+from dataclasses import asdict, replace
 
 import pytest
 
-from heddle_operator.controller.planner_server import SearchSettings, answer
+from heddle_operator.controller.planner_server import SearchSettings, answer, profile_of
 from planner.cluster.composition import Composition, Node
 from planner.cost.variants import FEW_GPUS
 from planner.plans.plan import Plan, faults
-from planner.profiles.profile import load_profile
+from planner.profiles.profile import PROFILES, load_profile
 from planner.request import DEFAULT_EVALUATIONS
 from tests.builders import placed, template
 
@@ -96,6 +98,15 @@ def test_plans_limit_the_search_on_a_few_gpus_and_seconds_on_many():
     assert timed.most_evaluations(FEW_GPUS + 1) is None
     assert SETTINGS.most_evaluations(512) == 20
     assert replace(SETTINGS, budget_evaluations=None).most_evaluations(512) is None
+
+
+def test_a_job_is_planned_by_the_administrators_profiles(tmp_path):
+    own = shutil.copytree(PROFILES / "tiny-llama", tmp_path / "tiny-llama")
+    (own / "demo-fast.json").unlink()
+    settings = replace(SETTINGS, profiles=str(tmp_path))
+    found, profile = profile_of(json.dumps(asdict(settings)))
+    assert found == settings
+    assert "demo-fast" in ask(profile, TWO)["problem"]
 
 
 def test_the_planner_is_asked_with_the_precision_and_the_recomputation_of_the_job():
