@@ -141,7 +141,11 @@ def answer_options(picture: str) -> Decorator[Any]:
 
 
 output_option = click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", help="Format of the output."
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Format of the output.",
 )
 
 
@@ -191,3 +195,17 @@ namespace_option = click.option(
     "--namespace",
     help="Namespace of the job.  [default: that of the kubeconfig's context]",
 )
+
+
+def job_named(job: str, namespace: str | None) -> tuple[str, str | None]:
+    """(name, namespace) of a job that is given as NS/NAME or NAME, beside `--namespace`.
+
+    Raises:
+        UsageError: it is no such text, or two namespaces are given.
+    """
+    found, slash, name = job.rpartition("/")
+    if not name or "/" in found or (slash and not found):
+        raise click.UsageError(f"{job!r} is no job; give NAMESPACE/NAME, or NAME")
+    if found and namespace not in (None, found):
+        raise click.UsageError(f"the namespace is {found} and {namespace}; give it once")
+    return name, found or namespace

@@ -9,14 +9,24 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from heddle.cli.checkpoints.rows import checkpoint_table, content_of, rows_of
 from heddle.cli.findings import print_findings
-from heddle.cli.options import A_FILE, AT_LEAST_1, SHOWN, Finite, namespace_option, output_option
+from heddle.cli.options import (
+    A_FILE,
+    AT_LEAST_1,
+    SHOWN,
+    Command,
+    Finite,
+    job_named,
+    namespace_option,
+    output_option,
+)
 from heddle.cli.progress import bytes_bar
 from heddle.cli.tables import FEW
 from heddle.cli.written_folder import (
@@ -32,9 +42,23 @@ step_option = click.option(
     "--step", type=click.IntRange(0), help="Step of the checkpoint.  [default: the newest whole]"
 )
 path_argument = click.argument("path", required=False)
-job_option = click.option(
-    "--job", metavar="[NS/]NAME", help="Job of the cluster whose checkpoints are meant, not PATH."
-)
+
+
+def job_option(command: Command) -> Command:
+    """`--job` with `--namespace`; the command gets both as one `job`, NS/NAME or NAME."""
+
+    @wraps(command)
+    def joined(job: str | None, namespace: str | None, **others: Any) -> Any:
+        if namespace is not None:
+            if job is None:
+                raise click.UsageError("give --namespace with --job")
+            name, namespace = job_named(job, namespace)
+            job = f"{namespace}/{name}"
+        return command(job=job, **others)
+
+    help_ = "Job of the cluster whose checkpoints are meant, not PATH."
+    option = click.option("--job", metavar="[NS/]NAME", help=help_)
+    return cast("Command", option(namespace_option(joined)))
 
 
 @click.group()
@@ -309,10 +333,8 @@ def now(
 
     if (name is None) == (job is None):
         raise click.UsageError("give exactly one of JOB and --job")
-    where, name = _named(name or str(job))
-    if where and namespace not in (None, where):
-        raise click.UsageError(f"the namespace is {where} and {namespace}; give it once")
-    print_findings(asyncio.run(save_now(name, where or namespace, timeout, _say)), output)
+    name, namespace = job_named(name or str(job), namespace)
+    print_findings(asyncio.run(save_now(name, namespace, timeout, _say)), output)
 
 
 def _path(path: str | None, job: str | None) -> str | None:
@@ -322,26 +344,17 @@ def _path(path: str | None, job: str | None) -> str | None:
     return path
 
 
-def _named(job: str) -> tuple[str | None, str]:
-    """(namespace, name) of a job that is given as NS/NAME or NAME."""
-    namespace, slash, name = job.rpartition("/")
-    if not name or "/" in namespace or (slash and not namespace):
-        raise click.UsageError(f"{job!r} is no job; give NAMESPACE/NAME, or NAME")
-    return namespace or None, name
-
-
 def _job_body(job: str) -> dict[str, Any]:
     from heddle.cli.jobs import read_job
 
-    namespace, name = _named(job)
-    return asyncio.run(read_job(name, namespace))
+    return asyncio.run(read_job(*job_named(job, None)))
 
 
 def _in_cluster(job: str, verb: str, arguments: tuple[str, ...], folder: str = "") -> int:
     """Let a Kubernetes Job do a verb; its exit code."""
     from heddle.cli.checkpoints.cluster_job import Verb, run_verb
 
-    namespace, name = _named(job)
+    name, namespace = job_named(job, None)
 
     def tell(piece: bytes) -> None:
         click.echo(piece, nl=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.cli.jobs import JOBS, get_job
-from heddle.cli.options import namespace_option
+from heddle.cli.options import job_named, namespace_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -61,6 +61,8 @@ def status(
         raise click.UsageError("--plan needs the name of a job")
     if all_namespaces and job is not None:
         raise click.UsageError("-A shows all jobs; give the name of a job or -A, not both")
+    if job is not None:
+        job, namespace = job_named(job, namespace)
     if shows_plan and job is not None:
         click.echo(json.dumps(asyncio.run(_plan(namespace, job)), indent=2))
         return
@@ -95,6 +97,7 @@ def logs(job: str, namespace: str | None, tail: int | None, follow: bool) -> Non
     from heddle.cli.pod_logs import lines_of, ordered
     from heddle_operator.apis.errors import OperatorError
 
+    job, namespace = job_named(job, namespace)
     if follow:
         asyncio.run(_follow(namespace, job, tail))
         return

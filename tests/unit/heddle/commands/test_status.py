@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from heddle.cli.options import job_named
 from heddle.commands import status
 from heddle.commands.cost import cost
 from heddle.main import heddle
@@ -72,6 +74,16 @@ def test_the_namespace_is_that_of_the_context_unless_another_one_is_named(server
     assert "other" not in said("status")
     assert "other" in said("status", "-n", "default")
     assert {"tiny", "other"} <= set(said("status", "-A").split())
+    assert said("status", "default/other").startswith("default/other: Running")
+    assert said("status", "other", "-n", "default") == said("status", "default/other")
+
+
+@pytest.mark.parametrize(
+    "arguments", [("/tiny",), ("a/b/tiny",), ("default/",), ("ml/tiny", "-n", "default")]
+)
+def test_a_job_has_one_name_and_one_namespace(arguments):
+    with pytest.raises(click.UsageError):
+        job_named(arguments[0], arguments[2] if len(arguments) > 1 else None)
 
 
 def test_a_job_is_shown_whole_and_as_json(server):

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -124,6 +125,10 @@ def test_what_the_status_knows_is_shown(server):
     shown = json.loads(said("checkpoint", "show", "--job", "ml/tiny", "--output", "json"))
     assert (shown["job"], shown["path"], shown["step"]) == ("ml/tiny", "/saves/tiny", 40)
     assert (shown["saved"], shown["lost_steps"]) == (SAVED["savedAt"], 3)
+    given = ("checkpoint", "show", "--job", "tiny", "-n", "ml", "-o", "json")
+    assert json.loads(said(*given)) == shown
+    with pytest.raises(click.UsageError):
+        run("show", "/saves", "-n", "ml")
 
 
 @pytest.mark.parametrize("verb", ["ls", "show"])
