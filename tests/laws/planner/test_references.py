@@ -29,7 +29,7 @@ def states_its_cost(reference: Reference) -> None:
     profile = find_profile(workload)
     priced = cost_of(reference.plan, workload, composition, profile)
     assert priced.throughput_samples_s == pytest.approx(reference.throughput_samples_s, rel=1e-9), (
-        "run `python -m benchmarks.planner references`, which prices them again"
+        "run `python -m benchmarks.planner reprice`, which prices them again"
     )
     for replica in priced.replicas:
         stages = reference.plan.templates[replica.template].stages
