@@ -22,7 +22,7 @@ from typing import Any
 from planner.cluster.composition import Composition
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
-from planner.plans.schema import Count, Index, Recomputed, Whole, read_plan
+from planner.plans.schema import Count, Index, Recomputed, Whole, check_spelling, read_plan
 from planner.wording import counted
 
 
@@ -217,11 +217,14 @@ class Plan:
         """Read a plan; further keys (prices, origin) are ignored.
 
         Raises:
-            InvalidPlan: a key is missing or has the wrong type, or the stated digest is not the
-                plan's own.
+            InvalidPlan: a key is missing, misspelt or has the wrong type, or the stated digest is
+                not the plan's own.
         """
         plan = read_plan(data, Plan)
         for row, template in zip(data["templates"], plan.templates, strict=True):
+            check_spelling(row, FilledTemplate)
+            for stage in row["stages"]:
+                check_spelling(stage, Stage)
             if row.get("replicas") not in (None, template.replicas):
                 raise InvalidPlan(
                     f"a template has {row['replicas']} replicas and {template.replicas} "

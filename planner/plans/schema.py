@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -15,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from planner.errors import InvalidPlan
 from planner.model.shape import StageRecompute
+from planner.wording import did_you_mean
 
 Whole = Annotated[int, Field(strict=True)]
 Count = Annotated[int, Field(strict=True, ge=1)]
@@ -31,6 +33,23 @@ Recomputed = Annotated[str, AfterValidator(_known)]
 
 _Form = TypeVar("_Form")
 _WANTED = {"tuple_type": "a list", "dataclass_type": "an object"}  # as JSON calls them
+
+
+def check_spelling(row: Mapping[str, Any], form: type) -> None:
+    """Refuse a key that is no field of the form, but much like one; others are ignored.
+
+    Raises:
+        InvalidPlan: with the key, and the field that may have been meant.
+    """
+    names = [field.name for field in fields(form)]
+    for key in row:
+        near = "" if key in names else did_you_mean(str(key), names)
+        if near:
+            raise InvalidPlan(
+                f"the plan has the key {key!r}{near}; it is no part of a plan",
+                field=str(key),
+                code="Unknown",
+            )
 
 
 def read_plan(data: Mapping[str, Any], form: type[_Form]) -> _Form:

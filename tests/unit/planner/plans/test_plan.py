@@ -83,6 +83,23 @@ def test_a_gpu_given_twice_is_a_fault():
     assert any("given twice" in fault for fault in faults(doubled, workload(16)))
 
 
+def test_a_misspelt_key_is_refused_and_one_of_other_programs_is_not():
+    data = json.loads(json.dumps(PLAN.to_json())) | {"digest": None}
+    stage = data["templates"][0]["stages"][0]
+    stage |= {"stage_s": 0.5, "peak_memory_bytes": 7, "tiling": None, "comment": "ours"}
+    assert Plan.from_json(data) == PLAN
+    with refused(InvalidPlan, "Unknown", "recomputed"):
+        Plan.from_json(data | {"templates": with_key(data, "stages", "recomputed")})
+    with refused(InvalidPlan, "Unknown", "zeros"):
+        Plan.from_json(data | {"templates": with_key(data, "", "zeros")})
+
+
+def with_key(data, of, key):
+    templates = json.loads(json.dumps(data["templates"]))
+    (templates[0][of][0] if of else templates[0])[key] = 1
+    return templates
+
+
 @pytest.mark.parametrize(
     "change",
     [
