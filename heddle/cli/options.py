@@ -141,8 +141,8 @@ def answer_options(picture: str) -> Decorator[Any]:
 
 
 output_option = click.option(
-    "-o",
     "--output",
+    "-o",
     type=click.Choice(["table", "json"]),
     default="table",
     help="Format of the output.",
