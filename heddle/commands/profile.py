@@ -18,7 +18,6 @@ import click
 
 from heddle.cli.options import A_FILE
 from planner.cluster.composition import LABEL
-from planner.cluster.gpu_types import HARDWARE
 from planner.model.catalogue import find_model
 from planner.model.workload import GpuWire, Precision, usual_workload
 from planner.profiles.entries import LinkCost
@@ -178,8 +177,7 @@ def _layers(
         os.environ.update(environment_of("cuda"))  # before the first call of CUDA
         begin_process()
     bench = Bench(device_of(device), repeats)
-    if gpu_type in HARDWARE:  # the name of no other type is known to the driver
-        bench.device.check(gpu_type)
+    bench.device.check(gpu_type)
     layers: dict[RowKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None

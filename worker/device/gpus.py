@@ -10,6 +10,7 @@ import ctypes
 import re
 from typing import NamedTuple, Protocol
 
+from planner.cluster.gpu_types import HARDWARE
 from planner.wording import counted
 from worker.device.environment import DeviceKind
 from worker.errors import DeviceUnusable
@@ -20,6 +21,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
 _SIZE = re.compile(r"\d+gb")
 _TWO_SIZES = ("a100", "v100")  # sold with two sizes of memory, which the driver's name states
+_MODELS = {name.split("-")[0] for name in HARDWARE}
 _FORMS = ("pcie", "nvl", "pro", "rtx")  # words of a type that the driver says as well
 
 
@@ -110,10 +112,14 @@ def check_gpus(driver: Driver, count: int) -> None:
 def check_type(name: str, gpu_type: str) -> None:
     """Refuse a GPU of another type than its node says, such as a100-80 by a label.
 
+    A name that an administrator made up, for a profile of the cluster's own, is not checked.
+
     Raises:
         DeviceUnusable: the driver names another model.
     """
     model, *rest = gpu_type.lower().split("-")
+    if model not in _MODELS:
+        return
     words = name.lower().replace("-", " ").replace("gh200", "gh200 h100").split()
     sizes = [word for word in words if _SIZE.fullmatch(word)]
     told = {model, *(word for word in rest if word in _FORMS)}

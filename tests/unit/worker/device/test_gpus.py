@@ -55,6 +55,8 @@ def test_auto_takes_gpus_where_there_is_a_driver_and_else_the_processor():
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000"),
         ("NVIDIA TITAN RTX", "titan-rtx"),
         ("NVIDIA H200", "h200"),
+        ("NVIDIA A10G", "a10g"),
+        ("Tesla T4", "t4"),
     ],
 )
 def test_a_gpu_is_of_the_type_of_its_label(name, gpu_type):
@@ -63,9 +65,15 @@ def test_a_gpu_is_of_the_type_of_its_label(name, gpu_type):
         check_type(name, "l4")
 
 
+def test_a_type_of_an_administrators_own_name_may_be_any_gpu():
+    check_type("NVIDIA H100 PCIe", "team-h100")
+
+
 @pytest.mark.parametrize(
     ("name", "gpu_type"),
     [
+        ("NVIDIA A10", "a10g"),
+        ("NVIDIA A10G", "a10"),
         ("NVIDIA A100-SXM4-40GB", "a100-80"),
         ("NVIDIA A100-SXM4-80GB", "a100-80-pcie"),
         ("NVIDIA GeForce RTX 2080 Ti", "rtx-3090"),
