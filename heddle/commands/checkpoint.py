@@ -56,8 +56,11 @@ def job_option(command: Command) -> Command:
             job = f"{namespace}/{name}"
         return command(job=job, **others)
 
-    help_ = "Job of the cluster whose checkpoints are meant, not PATH."
-    option = click.option("--job", metavar="[NS/]NAME", help=help_)
+    option = click.option(
+        "--job",
+        metavar="[NS/]NAME",
+        help="Job of the cluster whose checkpoints are meant, not PATH.",
+    )
     return cast("Command", option(namespace_option(joined)))
 
 
