@@ -221,10 +221,9 @@ class Plan:
                 not the plan's own.
         """
         plan = read_plan(data, Plan)
+        check_spelling(data["templates"], FilledTemplate)
         for row, template in zip(data["templates"], plan.templates, strict=True):
-            check_spelling(row, FilledTemplate)
-            for stage in row["stages"]:
-                check_spelling(stage, Stage)
+            check_spelling(row["stages"], Stage)
             if row.get("replicas") not in (None, template.replicas):
                 raise InvalidPlan(
                     f"a template has {row['replicas']} replicas and {template.replicas} "

@@ -7,7 +7,7 @@ and nodes is `planner.plans.plan.faults`' question.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -35,16 +35,15 @@ _Form = TypeVar("_Form")
 _WANTED = {"tuple_type": "a list", "dataclass_type": "an object"}  # as JSON calls them
 
 
-def check_spelling(row: Mapping[str, Any], form: type) -> None:
-    """Refuse a key that is no field of the form, but much like one; others are ignored.
+def check_spelling(rows: Sequence[Mapping[str, Any]], form: type) -> None:
+    """Refuse a key of a row that is no field of the form, but much like one; others are ignored.
 
     Raises:
         InvalidPlan: with the key, and the field that may have been meant.
     """
     names = [field.name for field in fields(form)]
-    for key in row:
-        near = "" if key in names else did_you_mean(str(key), names)
-        if near:
+    for key in (key for row in rows for key in row if key not in names):
+        if near := did_you_mean(str(key), names):
             raise InvalidPlan(
                 f"the plan has the key {key!r}{near}; it is no part of a plan",
                 field=str(key),

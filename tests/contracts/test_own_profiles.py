@@ -33,7 +33,7 @@ def settings(tmp_path):
 
 def test_a_job_gets_pods_for_a_type_of_the_administrators_profiles(control_plane, settings):
     async def main():
-        async with a_kubernetes(control_plane, a_job(), NODES) as (cluster, _, _):
+        async with a_kubernetes(control_plane, a_job(), NODES) as (cluster, wait, _):
             namespace = cluster.kube.job.metadata.namespace
             kubelets = Kubelets(cluster.api, namespace)
             options = ("--namespace", namespace, "--settings", str(settings))
@@ -41,7 +41,7 @@ def test_a_job_gets_pods_for_a_type_of_the_administrators_profiles(control_plane
             async with an_operator(control_plane.kubeconfig, free_port(), "profiles", *options):
                 while not (found := (await cluster.api.get(pods))["items"]):
                     await kubelets.beat(NODES.nodes[0])
-                    await asyncio.sleep(0.2)
+                    await wait(None)
             return found[0]["metadata"]["name"]
 
     assert asyncio.run(asyncio.wait_for(main(), LIMIT_S)) == "tiny-field-0"
