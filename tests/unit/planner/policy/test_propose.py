@@ -146,11 +146,11 @@ def test_a_budget_of_0_05_s_for_4096_gpus_is_exceeded_by_the_time_of_one_plan_at
         "from planner.profiles.generator import find_profile; "
         "from planner.search.driver import search; "
         "profile = find_profile(LARGE.workload); "
-        "asked = [replace(LARGE, budget_s=s) for s in (0.001, 0.05) * 3]; "
+        "asked = [replace(LARGE, budget_s=s) for s in (0.001, 0.05) * 12]; "
         "found = [search(one, profile, time.process_time) for one in asked]; "
         "assert 'policy' in {stage.method for stage in found[1].stages_of_search}; "
         "times = [one.planning_s for one in found]; "
-        "print(min(times[::2]), min(times[1::2]))"
+        "print(min(times[::2]), min(times[1::2]))"  # other work can only add to either
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
