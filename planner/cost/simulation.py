@@ -13,8 +13,12 @@ Source: PipeDream-Flush; the order is that of DeepSpeed's `TrainSchedule`, which
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from planner.cost.evaluate import PlanCost, ReplicaCost
 
@@ -43,10 +47,18 @@ def simulate_replica(replica: ReplicaCost) -> Iterator[Event]:
 
     In lock-step empty ones are played too, but no wait for other replicas.
     """
+    yield from _play(replica, [0.0] * len(replica.stages), 0, _ticks(replica))
+
+
+def _ticks(replica: ReplicaCost) -> int:
+    return 2 * (replica.rounds + len(replica.stages) - 1) + 1
+
+
+def _play(replica: ReplicaCost, clock: list[float], begin: int, end: int) -> Iterator[Event]:
+    """Play the ticks from `begin` to before `end`; `clock` holds the seconds of each stage."""
     stages, count = replica.stages, replica.rounds
     depth = len(stages)
-    clock = [0.0] * depth
-    for tick in range(2 * (count + depth - 1) + 1):
+    for tick in range(begin, end):
         for s in range(tick % 2, depth, 2):  # stages whose turn it is to go forward
             back, ahead = (tick + s) // 2 - depth, (tick - s) // 2
             if s and 0 <= back < count:
@@ -76,7 +88,37 @@ def _meet(clock: list[float], s: int, seconds: float) -> tuple[float, float]:
 
 def simulated_seconds(priced: PlanCost) -> float:
     """The slowest replica, then gradient synchronisation, optimizer step and broadcasts."""
-    last_s = max(
-        event.end_s for replica, _ in priced.distinct for event in simulate_replica(replica)
-    )
+    last_s = max(replica_seconds(replica) for replica, _ in priced.distinct)
     return last_s + priced.sync_s + priced.optimizer_s + priced.broadcast_s
+
+
+def replica_seconds(replica: ReplicaCost) -> float:
+    """The end of a replica's last event.
+
+    Between the filling and the draining of the pipeline all rounds of two ticks are alike.  Each
+    is one linear map of the stages' clocks, in the algebra of maximum and sum; its power by
+    squaring plays a million of them at once.
+    """
+    depth, count = len(replica.stages), replica.rounds
+    clock = [0.0] * depth
+    steady, drained = 2 * depth, 2 * count
+    if drained <= 2 * steady:
+        return float(_clock_after(replica, clock, 0, _ticks(replica)).max())
+    at_s = _clock_after(replica, clock, 0, steady)
+    columns = []
+    for s in range(depth):
+        only = [-math.inf] * depth
+        only[s] = 0.0
+        columns.append(_clock_after(replica, only, steady, steady + 2))
+    power, left = np.stack(columns, axis=1), count - depth
+    while left:
+        if left % 2:
+            at_s = (power + at_s).max(axis=1)
+        power = (power[:, :, None] + power[None, :, :]).max(axis=1)
+        left //= 2
+    return float(_clock_after(replica, at_s.tolist(), drained, _ticks(replica)).max())
+
+
+def _clock_after(replica: ReplicaCost, clock: list[float], begin: int, end: int) -> np.ndarray:
+    deque(_play(replica, clock, begin, end), maxlen=0)
+    return np.array(clock)

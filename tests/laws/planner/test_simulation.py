@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.gradient_sync import sync_messages
-from planner.cost.simulation import simulate_replica, simulated_seconds
+from planner.cost.simulation import replica_seconds, simulate_replica, simulated_seconds
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
@@ -51,6 +52,13 @@ def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaCost]:
 def test_the_simulation_never_exceeds_the_formula(replica):
     end = max(entry.end_s for entry in simulate_replica(replica))
     assert end <= replica.pipeline_s * ROUNDING
+
+
+@given(replicas(0.3), st.integers(1, 60))
+def test_rounds_at_once_take_the_seconds_of_their_events(replica, rounds):
+    replica = replace(replica, micro_batches=rounds)
+    end = max(entry.end_s for entry in simulate_replica(replica))
+    assert abs(replica_seconds(replica) - end) <= end * (ROUNDING - 1)
 
 
 @given(replicas(0.3))

@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from planner.cost.evaluate import ReplicaCost, StageCost, cost_of
-from planner.cost.simulation import simulate_replica, simulated_seconds
+from planner.cost.simulation import replica_seconds, simulate_replica, simulated_seconds
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
 
@@ -46,6 +46,11 @@ def test_a_step_ends_with_sync_and_optimizer_after_the_slowest_replica():
     priced = cost_of(plan, workload(12), composition, demo_profile())
     slowest_s = max(event.end_s for r in priced.replicas for event in simulate_replica(r))
     assert simulated_seconds(priced) == slowest_s + priced.sync_s + priced.optimizer_s
+
+
+def test_a_million_micro_batches_are_played_at_once():
+    stage = StageCost(forward_s=1.0, backward_s=1.0, to_previous_s=0.0, to_next_s=0.0, memory=0)
+    assert replica_seconds(ReplicaCost(0, 0, 2**20, (stage,) * 2)) == 2.0 * (2**20 + 1)
 
 
 NAMES = {
