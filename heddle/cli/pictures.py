@@ -3,8 +3,8 @@
 A plan has one panel per kind of replica and one row per stage; the stage that sets the pace of its
 replica, and the replica that sets the pace of the plan, are marked red.
 Invariants: every bar is an instruction of the simulation; replicas of a template that take about as
-long share a panel; many bars are drawn as pixels, so that a picture stays small however many
-micro-batches run; equal plans give equal files.
+long share a panel; many bars are drawn as pixels, and thousands of micro-batches as shares of the
+time, so that a picture stays small however many run; equal plans give equal files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from heddle.cli.tables import memory_unit
 from planner.cost.evaluate import PlanCost, ReplicaCost
 from planner.cost.memory import usable_bytes
-from planner.cost.simulation import Event, simulate_replica
+from planner.cost.simulation import Event, replica_seconds, simulate_replica
 from planner.errors import InvalidRequest
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, Stage
@@ -33,6 +33,7 @@ MOST_PANELS = 12
 ALIKE = 0.02  # replicas of a template that differ by less share a panel
 WIDTH_IN, ROW_IN, GAP_IN, HEAD_IN = 12.8, 0.24, 0.75, 1.2
 MANY_BARS = 2000  # from so many on they are pixels
+MOST_ROUNDS = 2000  # of a replica that are drawn as bars
 NUMBERED = 9  # up to that many micro-batches are numbered
 GREY, RED, TINT = "#7b8794", "#c81e1e", "#fdecec"
 TYPE_COLOURS = ("#2f6f9f", "#7a5195", "#2a9d8f", "#b5762a", "#8d6e63", "#5c6bc0", "#6b8e23")
@@ -90,7 +91,7 @@ def _kinds(cost: PlanCost) -> list[Kind]:
 def _heading(kind: Kind, micro_batch: int, last_s: float) -> str:
     """Which template, how many replicas, how many micro-batches they run, and until when."""
     spread = kind[0].pipeline_s / kind[-1].pipeline_s - 1
-    equal = "" if spread == 0 else f", alike within {spread:.1%}"
+    equal = "" if spread < 5e-4 else f", alike within {spread:.1%}"
     least, most = (f(replica.micro_batches for replica in kind) for f in (min, max))
     rounds = counted(most, "micro-batch")
     if least != most:
@@ -111,8 +112,8 @@ def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile, workload
     kinds = _kinds(cost)
     slowest = sorted(kinds, key=lambda kind: -kind[0].pipeline_s)[:MOST_PANELS]
     shown = [kind for kind in kinds if kind in slowest]
-    played = [tuple(simulate_replica(kind[0])) for kind in shown]
-    ready_s = max(event.end_s for events in played for event in events)
+    played = [_events(kind[0]) for kind in shown]
+    ready_s = max(replica_seconds(kind[0]) for kind in shown)
     step_s = ready_s + cost.sync_s + cost.optimizer_s + cost.broadcast_s
     rows = [len(kind[0].stages) for kind in shown]
     height_in = HEAD_IN + sum(ROW_IN * number + GAP_IN for number in rows)
@@ -131,6 +132,11 @@ def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile, workload
     legend.append(Patch(facecolor=TINT, edgecolor=RED, label="sets the pace"))
     figure.legend(handles=legend, loc="outside lower left", ncols=len(legend), frameon=False)
     write(path, figure)
+
+
+def _events(replica: ReplicaCost) -> tuple[Event, ...]:
+    """What a replica does, or nothing where bars would be far too thin to be seen."""
+    return tuple(simulate_replica(replica)) if replica.rounds <= MOST_ROUNDS else ()
 
 
 def _title(plan: Plan, cost: PlanCost, profile: Profile, step_s: float, left: int) -> str:
@@ -159,12 +165,18 @@ class _Drawing(NamedTuple):
     def lanes(self, axes: Axes, kind: Kind, events: Sequence[Event], *, is_slowest: bool) -> None:
         """Schedule of each stage over time, with its GPUs and layers."""
         template = self.plan.templates[kind[0].template]
-        heading = _heading(kind, template.micro_batch, max(event.end_s for event in events))
+        last_s = replica_seconds(kind[0])
+        heading = _heading(kind, template.micro_batch, last_s)
+        if not events:
+            heading += "; heights are shares of the time"
         axes.set_title(heading, loc="left", fontsize=8, fontweight="bold")
         if is_slowest:
             axes.set_title("the slowest", loc="right", fontsize=8, color=RED)
         for s in range(len(template.stages)):
-            self._bars(axes, s, [e for e in events if e.stage == s], kind[0].rounds)
+            if events:
+                self._bars(axes, s, [e for e in events if e.stage == s], kind[0].rounds)
+            else:
+                self._shares(axes, s, kind[0], last_s)
         end = [(self.ready_s, self.step_s - self.ready_s)]
         last = BARS["gradient sum and optimizer"]
         axes.broken_barh(end, (-0.4, len(template.stages) - 0.2), color=last)
@@ -190,6 +202,17 @@ class _Drawing(NamedTuple):
                 if length_s >= self.step_s / 80:
                     middle = (start_s + length_s / 2, s)
                     axes.text(*middle, str(number), color="w", ha="center", va="center", size=7)
+
+    def _shares(self, axes: Axes, s: int, replica: ReplicaCost, last_s: float) -> None:
+        """Shares of the time that one stage sends, and works forward and backward."""
+        stage, top = replica.stages[s], s - 0.35
+        messages_s = 2 * (stage.to_previous_s + stage.to_next_s)
+        for name, seconds in zip(
+            BARS, (messages_s, stage.forward_s, stage.backward_s), strict=False
+        ):
+            height = 0.7 * replica.rounds * seconds / last_s
+            axes.broken_barh([(0.0, last_s)], (top, height), color=BARS[name], lw=0)
+            top += height
 
     def pace(self, axes: Axes, replica: ReplicaCost) -> None:
         """Seconds of a micro-batch, and the share of the iteration that each stage works."""
@@ -254,4 +277,6 @@ def _seconds(seconds: float) -> str:
     """With three digits that matter, in the unit that suits."""
     if seconds == 0:
         return "0"
+    if seconds >= 1000:
+        return f"{seconds:,.0f} s"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"

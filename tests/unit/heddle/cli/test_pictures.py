@@ -13,7 +13,7 @@ from heddle.cli import pictures
 from heddle.cli.pictures import BARS, GREY, RED, draw_plan
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import PlanCost, cost_of
-from planner.cost.simulation import simulate_replica
+from planner.cost.simulation import replica_seconds, simulate_replica
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
@@ -102,6 +102,22 @@ def test_bars_are_the_instructions_of_the_simulation_end_to_end_and_numbered(dra
     assert end[1] == pytest.approx(step_s)
     assert axes[0].get_xlim() == pytest.approx((0, step_s))
     assert [said.count(number) for number in "123"] == [4, 4, 4]
+
+
+def test_thousands_of_micro_batches_are_drawn_as_shares_of_the_time(drawn):
+    priced, said, axes = drawn(template("1x2 1x4", 2, (3000,)), batch=6000)
+    (replica,) = priced.replicas
+    last_s = replica_seconds(replica)
+    for kind in ("forward", "backward"):
+        drawn_shares = [
+            path.get_extents().height
+            for bar in axes[0].collections
+            if to_hex(bar.get_facecolor()[0]) == BARS[kind]
+            for path in bar.get_paths()
+        ]
+        worked_s = [3000 * getattr(stage, f"{kind}_s") for stage in replica.stages]
+        assert drawn_shares == pytest.approx([0.7 * seconds / last_s for seconds in worked_s])
+    assert any("heights are shares of the time" in text for text in said)
 
 
 def big() -> tuple[Plan, PlanCost, object, Workload]:
