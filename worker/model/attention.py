@@ -1,9 +1,9 @@
 """Attention of some heads: causal, within a window and a document, with dropout of probabilities.
 
 No scores of all pairs of tokens are kept.  Documents are computed one by one, as they would be
-alone: that takes time and memory by the squares of their lengths, not by that of the row.  A window
-shorter than the row is computed for some queries at a time, against the keys that they see.
-Dropout needs all scores at once.
+alone: that takes time and memory by the squares of their lengths, not by that of the row.  With a
+window shorter than the row, and with dropout, some queries are computed at a time against the keys
+that they see, in the backward pass again.
 
 Legend: b micro-batch, S sequence, d width of a head.
 """
@@ -18,12 +18,18 @@ import torch.nn.functional as functional
 
 from worker.model.forward_context import Documents
 
-Drop = Callable[[torch.Tensor], torch.Tensor]
-QUERIES = 256  # at a time, of a row with a window
+Drop = Callable[[torch.Tensor, range, range], torch.Tensor]
+# Of some queries [b, heads, n, d], and of the keys and values that any of them sees; with the
+# places of both in their rows.
+Band = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, range, range], torch.Tensor]
+QUERIES = 256  # at a time, with a window or dropout
 
 
 def visible(queries: int, keys: int, window: int, device: torch.device) -> torch.Tensor:
-    """Which keys the last tokens see, bool [queries, keys]: `window` back, itself too; 0: all."""
+    """Which keys the last tokens see, bool [queries, keys]: `window` back, itself too; 0: all.
+
+    The last query and the last key are of one token.
+    """
     places = torch.arange(keys, device=device)
     back = places[keys - queries :, None] - places
     return (back >= 0) & (back < window) if window else back >= 0
@@ -48,12 +54,12 @@ def attend(
         scale: of the scores.
         window: how many tokens back, itself included, a token sees; 0: all.
         documents: that no token sees beyond; None: a row is one.
-        drop: dropout of the probabilities [b, heads, S, S].
+        drop: dropout of the probabilities of some queries and keys.
     """
     if documents is not None and len(documents.lengths) == len(q):
         documents = None  # each row is one
     if drop is not None:
-        return _dropped(q, k, v, scale, window, documents, drop)
+        return _in_bands(q, k, v, window, _dropped(scale, window, documents, drop))
     if documents is not None:
         return _apart(q, k, v, scale, window, documents.lengths)
     length = q.shape[-2]
@@ -61,9 +67,13 @@ def attend(
         return _fused(q, k, v, scale, None)
     if length <= QUERIES:
         return _fused(q, k, v, scale, visible(length, length, window, q.device))
-    found = _Windowed.apply(q, k, v, scale, window)
-    assert isinstance(found, torch.Tensor)
-    return found
+
+    def windowed(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: range, seen: range
+    ) -> torch.Tensor:
+        return _fused(q, k, v, scale, visible(len(rows), len(seen), window, q.device))
+
+    return _in_bands(q, k, v, window, windowed)
 
 
 def _fused(
@@ -103,18 +113,26 @@ def in_turn(
     return found[0] if len(found) == 1 else torch.stack(found, 2).flatten(1, 2)
 
 
-class _Windowed(torch.autograd.Function):
-    """Some queries at a time against the keys in their windows; keeps nothing but its inputs."""
+def _in_bands(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, band: Band
+) -> torch.Tensor:
+    found = _InBands.apply(q, k, v, window, band)
+    assert isinstance(found, torch.Tensor)
+    return found
+
+
+class _InBands(torch.autograd.Function):
+    """Some queries at a time against the keys that they see; keeps nothing but its inputs."""
 
     @staticmethod
     def forward(
-        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, window: int
+        ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int, band: Band
     ) -> torch.Tensor:
         ctx.save_for_backward(q, k, v)
-        ctx.scale, ctx.window = scale, window
+        ctx.window, ctx.band = window, band
         found = torch.empty_like(q)
-        for rows, seen, mask in _bands(q.shape[2], window, q.device):
-            found[:, :, rows] = _fused(q[:, :, rows], k[:, :, seen], v[:, :, seen], scale, mask)
+        for rows, seen in _bands(q.shape[2], window):
+            found[:, :, _cut(rows)] = band(*_of_band(q, k, v, rows, seen), rows, seen)
         return found
 
     @staticmethod
@@ -123,59 +141,53 @@ class _Windowed(torch.autograd.Function):
         q, k, v = ctx.saved_tensors
         of_q = torch.empty_like(q)
         of_k, of_v = (torch.zeros_like(t, dtype=torch.float32) for t in (k, v))
-        for rows, seen, mask in _bands(q.shape[2], ctx.window, q.device):
-            band = tuple(
-                t.detach().requires_grad_() for t in (q[:, :, rows], k[:, :, seen], v[:, :, seen])
-            )
-            of_rows, *of_seen = _gradients(band, grad[:, :, rows], ctx.scale, mask)
-            of_q[:, :, rows] = of_rows
+        for rows, seen in _bands(q.shape[2], ctx.window):
+            inputs = [t.detach().requires_grad_() for t in _of_band(q, k, v, rows, seen)]
+            with torch.enable_grad():
+                found = ctx.band(*inputs, rows, seen)
+            of_rows, *of_seen = torch.autograd.grad(found, inputs, grad[:, :, _cut(rows)])
+            of_q[:, :, _cut(rows)] = of_rows
             for total, part in zip((of_k, of_v), of_seen, strict=True):
-                total[:, :, seen].add_(part)
+                total[:, :, _cut(seen)].add_(part)
         return of_q, of_k.to(k.dtype), of_v.to(v.dtype), None, None
 
 
-def _gradients(
-    band: tuple[torch.Tensor, ...], grad: torch.Tensor, scale: float, mask: torch.Tensor
-) -> tuple[torch.Tensor, ...]:
-    """Of the queries, keys and values of a band."""
-    q, k, v = band
-    with torch.enable_grad():
-        found = _fused(q, k, v, scale, mask)
-    return torch.autograd.grad(found, band, grad)
-
-
-def _bands(
-    length: int, window: int, device: torch.device
-) -> Iterator[tuple[slice, slice, torch.Tensor]]:
-    """(queries, the keys that any of them sees, which of them sees which), in order."""
-    whole = visible(QUERIES, QUERIES + window - 1, window, device)
+def _bands(length: int, window: int) -> Iterator[tuple[range, range]]:
+    """(queries, the keys that any of them sees), in order."""
     for first in range(0, length, QUERIES):
-        stop, seen = min(first + QUERIES, length), max(0, first + 1 - window)
-        keys = slice(window - 1 - (first - seen), window - 1 + (stop - first))
-        yield slice(first, stop), slice(seen, stop), whole[: stop - first, keys]
+        stop = min(first + QUERIES, length)
+        yield range(first, stop), range(max(0, first + 1 - window) if window else 0, stop)
 
 
-def _dropped(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    scale: float,
-    window: int,
-    documents: Documents | None,
-    drop: Drop,
-) -> torch.Tensor:
-    """By all scores, whose dropout is a function of their place."""
-    length, shares = q.shape[-2], q.shape[1] // k.shape[1]
-    if shares > 1:
-        k, v = (
-            t.repeat_interleave(shares, dim=1, output_size=q.shape[1]) for t in (k, v)
-        )  # else the host waits for the size
-    scores = q.float() @ k.transpose(-1, -2).float() * scale
-    seen = visible(length, length, window, q.device)
-    if documents is not None:
-        seen = seen & _same_document(documents.positions)
-    scores = scores.masked_fill(~seen, float("-inf"))
-    return (drop(scores.softmax(-1)) @ v.float()).to(v.dtype)
+def _cut(places: range) -> slice:
+    return slice(places.start, places.stop)
+
+
+def _of_band(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: range, seen: range
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return q[:, :, _cut(rows)], k[:, :, _cut(seen)], v[:, :, _cut(seen)]
+
+
+def _dropped(scale: float, window: int, documents: Documents | None, drop: Drop) -> Band:
+    """By all scores of a band, whose dropout is a function of their place."""
+
+    def band(
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: range, seen: range
+    ) -> torch.Tensor:
+        shares = q.shape[1] // k.shape[1]
+        if shares > 1:
+            k, v = (
+                t.repeat_interleave(shares, dim=1, output_size=q.shape[1]) for t in (k, v)
+            )  # else the host waits for the size
+        scores = q.float() @ k.transpose(-1, -2).float() * scale
+        mask = visible(len(rows), len(seen), window, q.device)
+        if documents is not None:
+            mask = mask & _same_document(documents.positions, rows, seen)
+        scores = scores.masked_fill(~mask, float("-inf"))
+        return (drop(scores.softmax(-1), rows, seen) @ v.float()).to(v.dtype)
+
+    return band
 
 
 def _apart(
@@ -196,7 +208,7 @@ def _apart(
     return together.view(len(q), -1, *together.shape[1:]).transpose(1, 2)
 
 
-def _same_document(positions: torch.Tensor) -> torch.Tensor:
-    """Whether two tokens of a row are of one document, bool [b, 1, S, S]; it begins at place 0."""
+def _same_document(positions: torch.Tensor, rows: range, seen: range) -> torch.Tensor:
+    """Whether two tokens are of one document, bool [b, 1, rows, seen]; it begins at place 0."""
     of = (positions == 0).cumsum(-1)
-    return (of[:, :, None] == of[:, None, :])[:, None]
+    return (of[:, _cut(rows), None] == of[:, None, _cut(seen)])[:, None]

@@ -3,6 +3,8 @@
 Every number that may be dropped has an index within its sample, and a hash of both decides: any cut
 of the numbers, any micro-batch and any device drops the same ones.  A sample's id counts samples
 from the first step on, so it says the step too.
+Words are held as int32, whose sums and products wrap as those of unsigned words do, and are hashed
+in place, so many at a time that they stay in a processor's cache.
 Source: counter-based random numbers; the mixing function is Chris Wellons' `lowbias32`.
 """
 
@@ -15,8 +17,10 @@ import torch
 from worker.device.device import Device
 from worker.model.forward_context import ForwardContext
 
-_WORD = 0xFFFFFFFF
+_BITS, _SIGN = 32, 1 << 31
 _SHIFTS = ((16, 0x7FEB352D), (15, 0x846CA68B))
+_CPU_WORDS = 1 << 17  # hashed at once, which fits a processor's cache
+_GPU_WORDS = 1 << 24
 
 
 def keep_mask(
@@ -28,7 +32,7 @@ def keep_mask(
     count: int,
     device: Device,
 ) -> torch.Tensor:
-    """Which numbers are kept: bool [samples, count].
+    """Which numbers of one run are kept: bool [samples, count].
 
     Args:
         seed: of the job.
@@ -39,10 +43,34 @@ def keep_mask(
         count: of them.
         device: to compute on.
     """
-    keys = [_key(seed, name, sample) for sample in samples]
-    low, high = device.put(torch.tensor(keys, dtype=torch.int64)).T[..., None]
-    index = torch.arange(first, first + count, dtype=torch.int64, device=device.torch_device)
-    return _mix(_mix((index + low) & _WORD) ^ high) >= int(rate * (_WORD + 1))
+    hashed = _Hash(seed, samples, name, rate, device)
+    found = torch.empty(len(samples), count, dtype=torch.bool, device=device.torch_device)
+    for begin in range(0, count, hashed.most):
+        index = torch.arange(min(hashed.most, count - begin), device=device.torch_device)
+        found[:, begin : begin + len(index)] = hashed.keeps(index + (first + begin))
+    return found
+
+
+class _Hash:
+    """Decides by (seed, place, sample) and index; `most` indices at once fit in the cache."""
+
+    def __init__(self, seed: int, samples: range, name: str, rate: float, device: Device) -> None:
+        keys = [[_signed(word) for word in _key(seed, name, sample)] for sample in samples]
+        self._low, self._high = device.put(torch.tensor(keys, dtype=torch.int32)).T[..., None]
+        self._least = int(rate * (1 << _BITS)) - _SIGN
+        self.samples = len(samples)
+        words = _CPU_WORDS if device.torch_device.type == "cpu" else _GPU_WORDS
+        self.most = max(1, words // self.samples)
+
+    def keeps(self, index: torch.Tensor) -> torch.Tensor:
+        """Of indices [n]: 1 or 0, int32 [samples, n]."""
+        words: torch.Tensor = index.to(torch.int32) + self._low
+        shifted = torch.empty_like(words)
+        _mix(words, shifted)
+        words ^= self._high
+        _mix(words, shifted)
+        words ^= -_SIGN  # so that signed words compare as unsigned ones do
+        return words.ge_(self._least)
 
 
 def dropped(
@@ -64,13 +92,61 @@ def dropped(
     return x * mask.view_as(x) / (1 - rate)
 
 
+def dropped_scores(
+    x: torch.Tensor,
+    queries: range,
+    keys: range,
+    *,
+    context: ForwardContext,
+    name: str,
+    rate: float,
+    heads: range,
+    length: int,
+) -> torch.Tensor:
+    """`dropped` of some probabilities of attention, [samples, heads, queries, keys].
+
+    Args:
+        x: the probabilities; all of a sample are one run, by head, query and key.
+        queries: of a row's tokens, those of `x`.
+        keys: likewise.
+        context: whose seed and samples decide.
+        name: of the place in the model.
+        rate: share that is dropped.
+        heads: of all heads, those of `x`.
+        length: S, the tokens of a row.
+    """
+    assert context.samples is not None
+    hashed = _Hash(context.seed, context.samples, name, rate, context.device)
+    device = x.device
+    starts = torch.arange(heads.start, heads.stop, device=device)[:, None] * length
+    starts = (starts + torch.arange(queries.start, queries.stop, device=device)).flatten() * length
+    seen = torch.arange(keys.start, keys.stop, device=device)
+    mask = torch.empty(len(x), len(starts), len(keys), dtype=x.dtype, device=device)
+    rows = max(1, hashed.most // len(keys))
+    for begin in range(0, len(starts), rows):
+        index = starts[begin : begin + rows, None] + seen
+        mask[:, begin : begin + rows] = hashed.keeps(index.flatten()).view(-1, *index.shape)
+    return x * mask.view_as(x) / (1 - rate)
+
+
 def _key(seed: int, name: str, sample: int) -> tuple[int, int]:
     digest = hashlib.blake2b(f"{seed}/{name}/{sample}".encode(), digest_size=8).digest()
     return int.from_bytes(digest[:4], "big"), int.from_bytes(digest[4:], "big")
 
 
-def _mix(x: torch.Tensor) -> torch.Tensor:
-    """A hash of 32-bit words, held in 64 bits."""
+def _signed(word: int) -> int:
+    return word - (1 << _BITS) if word >= _SIGN else word
+
+
+def _mix(words: torch.Tensor, shifted: torch.Tensor) -> None:
+    """A hash of 32-bit words in place; `shifted` is room for as many."""
     for shift, factor in _SHIFTS:
-        x = ((x ^ (x >> shift)) * factor) & _WORD
-    return x ^ (x >> 16)
+        _fold(words, shifted, shift)
+        words *= _signed(factor)
+    _fold(words, shifted, 16)
+
+
+def _fold(words: torch.Tensor, shifted: torch.Tensor, shift: int) -> None:
+    torch.bitwise_right_shift(words, shift, out=shifted)
+    shifted &= (1 << (_BITS - shift)) - 1  # the sign is no more than a bit
+    words ^= shifted

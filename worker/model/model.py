@@ -23,8 +23,8 @@ from torch import nn
 from planner.model.arithmetic import Activation
 from planner.model.shape import Kind, ModelShape, StageRecompute
 from planner.model.tensors import Tensor, held_tensors
-from worker.model.attention import attend
-from worker.model.dropout import dropped
+from worker.model.attention import Drop, attend
+from worker.model.dropout import dropped, dropped_scores
 from worker.model.experts.mixture import ExpertPlace, visited
 from worker.model.experts.products import Stack
 from worker.model.experts.routing import auxiliary_loss, route, with_loss, with_visits
@@ -179,8 +179,11 @@ class Block(Layer):
             q, k, v = self._heads(self.tp.copy(h))
         else:
             q, k, v = heads_of(h, model, partial(getattr, self), self.tp, self._turned)
-        selective = self.recompute == "selective"
-        out = self.again(self._core, q, k, v) if selective else self._core(q, k, v)
+        drop = self._drop_of_scores(*q.shape[1:3])
+        if self.recompute == "selective" and drop is None:
+            out = self.again(self._core, q, k, v)
+        else:  # with dropout the core keeps nothing but its inputs anyway
+            out = self._core(q, k, v, drop)
         return out.transpose(1, 2).flatten(2)
 
     def _heads(self, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -198,13 +201,10 @@ class Block(Layer):
         places = None if documents is None else documents.positions
         return rotate(x, self.model.arithmetic.rotary, places, self.current.device)
 
-    def _core(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _core(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, drop: Drop | None = None
+    ) -> torch.Tensor:
         arithmetic, documents = self.model.arithmetic, self.current.documents
-        rate = arithmetic.attention_dropout
-        first = self.tp.slot * q.shape[1] * q.shape[2] ** 2  # the heads before those of this rank
-        drop = None
-        if rate and self.current.drops:
-            drop = lambda scores: self.drop(scores, "attention", rate, first)  # noqa: E731
         latent = self.model.latent
         found = attend(
             q,
@@ -216,6 +216,21 @@ class Block(Layer):
             drop=drop,
         )
         return found if latent is None else found[..., : latent.value]
+
+    def _drop_of_scores(self, heads: int, length: int) -> Drop | None:
+        """Dropout of this rank's probabilities, as of this context; None: nothing is dropped."""
+        rate, context = self.model.arithmetic.attention_dropout, self.current.context
+        if not rate or context is None or not self.current.drops:
+            return None
+        before = self.tp.slot * heads  # of other ranks
+        return partial(
+            dropped_scores,
+            context=context,
+            name=f"{self.index}.attention",
+            rate=rate,
+            heads=range(before, before + heads),
+            length=length,
+        )
 
     def _normalise_heads(self, x: torch.Tensor, name: str) -> torch.Tensor:
         """RMS norm of each head; its weight is whole, so the gradients of all heads are summed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.peak_memory import peak_bytes
+from worker.device.device import CPU
 from worker.model import attention
 from worker.model.attention import attend, in_turn, visible
-from worker.model.forward_context import Documents
+from worker.model.dropout import dropped_scores, keep_mask
+from worker.model.forward_context import Documents, ForwardContext
 
 SCALE = 0.4
 WIDTH = 4
@@ -28,8 +32,17 @@ def case(samples, heads, shares, length, seed=0, dtype=torch.float32, width=WIDT
     return one(heads * shares), one(heads), one(heads)
 
 
-def defined(q, k, v, window, lengths=None):
-    """Attention by its definition, in fp64, of rows that are documents of these lengths."""
+def dropping(context, heads, length):
+    return partial(
+        dropped_scores, context=context, name="1.a", rate=0.4, heads=range(heads), length=length
+    )
+
+
+def defined(q, k, v, window, lengths=None, kept=1.0):
+    """Attention by its definition, in fp64, of rows that are documents of these lengths.
+
+    `kept` are factors of the probabilities.
+    """
     length = q.shape[2]
     k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
     places = torch.arange(length)
@@ -39,7 +52,7 @@ def defined(q, k, v, window, lengths=None):
         of = torch.tensor([d for d, n in enumerate(lengths) for _ in range(n)]).view(len(q), -1)
         seen = seen & (of[:, :, None] == of[:, None, :])[:, None]
     scores = (q @ k.transpose(-1, -2) * SCALE).masked_fill(~seen, float("-inf"))
-    return scores.softmax(-1) @ v
+    return (scores.softmax(-1) * kept) @ v
 
 
 def with_gradients(function, given):
@@ -48,13 +61,12 @@ def with_gradients(function, given):
     return [found.detach(), *torch.autograd.grad((found * weights).sum(), given)]
 
 
-def agree(given, window, documents=None, tolerance=1e-5):
-    found = with_gradients(
-        lambda q, k, v: attend(q, k, v, scale=SCALE, window=window, documents=documents), given
-    )
+def agree(given, window, documents=None, tolerance=1e-5, drop=None, kept=1.0):
+    how = {"scale": SCALE, "window": window, "documents": documents, "drop": drop}
+    found = with_gradients(lambda q, k, v: attend(q, k, v, **how), given)
     wide = [one.detach().double().requires_grad_() for one in given]
     lengths = documents and documents.lengths
-    exact = with_gradients(lambda q, k, v: defined(q, k, v, window, lengths), wide)
+    exact = with_gradients(lambda q, k, v: defined(q, k, v, window, lengths, kept), wide)
     for one, other in zip(found, exact, strict=True):
         assert torch.allclose(one.double(), other, atol=tolerance, rtol=tolerance)
 
@@ -120,6 +132,48 @@ def test_a_window_takes_memory_by_the_row_and_not_by_its_square(backend, shares)
 
     most = rows_bytes + band_bytes
     assert most < 4 * length * length * heads * shares
+    assert peak_bytes(both) <= most
+
+
+@given(
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(1, 3),
+    st.integers(1, 17),
+    st.integers(0, 20),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_dropped_in_bands_is_the_definition(
+    samples, heads, shares, length, window, queries, has_documents
+):
+    given = case(samples, heads, shares, length)
+    context = ForwardContext(seed=2, samples=range(3, 3 + samples))
+    kept = keep_mask(2, context.samples, "1.a", 0.4, 0, heads * shares * length**2, CPU)
+    kept = kept.view(samples, heads * shares, length, length) / 0.6
+    drop = dropping(context, heads * shares, length)
+    documents = Documents.of([(1, length - 1)] * samples) if has_documents and length > 1 else None
+    before, attention.QUERIES = attention.QUERIES, queries
+    try:
+        agree(given, window, documents, drop=drop, kept=kept)
+    finally:
+        attention.QUERIES = before
+
+
+def test_dropout_takes_memory_by_the_row_and_not_by_its_square():
+    """Output, gradients and one band, against the 9 bytes of each score that autograd keeps."""
+    length, heads, width = 2048, 4, 16
+    given = case(1, heads, 1, length, width=width)
+    drop = dropping(ForwardContext(seed=2, samples=range(1)), heads, length)
+    band = attention.QUERIES * length * heads
+    rows_bytes = 4 * sum(one.nbytes for one in given)
+
+    def both():
+        found = attend(*given, scale=SCALE, drop=drop)
+        torch.autograd.grad(found.sum(), given)
+
+    most = rows_bytes + 8 * 4 * band
+    assert most < 9 * length * length * heads
     assert peak_bytes(both) <= most
 
 

@@ -189,4 +189,7 @@ def test_what_is_computed_again_has_the_same_bits_and_keeps_less(model, how, cas
     (loss, gradients, most), (again, same, less) = found["none"], found[how]
     assert loss == again
     assert all(torch.equal(gradients[name], same[name]) for name in gradients)
-    assert less < most
+    if how == "selective" and model.arithmetic.attention_dropout:
+        assert less == most, "of attention with dropout nothing is kept anyway"
+    else:
+        assert less < most
