@@ -16,7 +16,7 @@ SAVES_KEPT = 16  # saves of its ranks that an agent tells of, the newest
 SAVES_MOST = 64  # that an agent may tell of: earlier ones kept so many
 SaveOutcome = Literal[
     "saved",  # this rank's part; of rank 0: the whole checkpoint
-    "failed",  # the store failed; the next boundary tries anew
+    "failed",  # the store failed, or is silent; the next boundary tries anew once it answers
     "given up",  # another save, or another epoch, began before it was whole; its error says why
     "late",  # the save before was still written, so this one was left out
 ]
@@ -68,14 +68,20 @@ class FoundCheckpoints(Frozen):
     path: str
     found: tuple[FoundCheckpoint, ...] = Field(default=(), description="the newest first")
     refused: tuple[RefusedCheckpoint, ...] = Field(default=(), description="the newest first")
+    last_epoch: int = Field(
+        default=0, description="the largest that began to save there, whole or not"
+    )
     error: str | None = Field(default=None, description="why the folder cannot be read")
     age_s: float = Field(default=0.0, description="seconds since the look, as it was reported")
 
     @property
     def newest_epoch(self) -> int:
-        """The largest number of an epoch that saved there; 0 where none did."""
+        """The largest number of an epoch that saved there; 0 where none did.
+
+        Half a save counts: ranks that wrote into it would mix their parts with it.
+        """
         epochs = [one.epoch for one in self.found] + [one.epoch for one in self.refused]
-        return max(epochs, default=0)
+        return max([self.last_epoch, *epochs])
 
 
 class BestCheckpoint(Frozen):

@@ -16,6 +16,7 @@ from worker.errors import (
     DeviceSilent,
     DeviceUnusable,
     FabricHangs,
+    HalfUpdated,
     NonFinite,
     NoPortToStore,
     NoRoom,
@@ -69,12 +70,12 @@ class Trouble(NamedTuple):
         return Trouble(prefix + sentence, kind)
 
 
-def has_lost_its_device(error: BaseException) -> bool:
-    """Whether this process can use its device no more, as after any CUDA error but lack of memory.
+def has_lost_its_state(error: BaseException) -> bool:
+    """Whether this process is to end: its state is half updated, or its device is lost.
 
-    A lost peer is no such error: the device goes on.
+    A device is lost after any CUDA error but lack of memory.  A lost peer is no such error.
     """
-    if isinstance(error, DeviceSilent) or type(error).__name__ == "AcceleratorError":
+    if isinstance(error, DeviceSilent | HalfUpdated) or type(error).__name__ == "AcceleratorError":
         return True
     return not isinstance(error, HeddleError | MemoryError) and _is_of_device(str(error))
 
@@ -129,7 +130,7 @@ def _our_own(error: HeddleError) -> ErrorKind:
     """By the class alone: its sentence may quote another rank's error of any kind."""
     if isinstance(error, NonFinite):
         return "numeric"
-    if isinstance(error, NoRoom | DeviceUnusable | DeviceSilent):
+    if isinstance(error, NoRoom | DeviceUnusable | DeviceSilent | HalfUpdated):
         return "device"
     if isinstance(error, FabricHangs):
         return "fabric"

@@ -1,7 +1,8 @@
 """The worker's branch of the error tree.
 
-WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, InvalidDataset,
-               InvalidOutput, InvalidWeights, NonFinite, NoRoom, RendezvousFailed, StoreFailed
+WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, HalfUpdated,
+               InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom, RendezvousFailed,
+               StoreFailed
 RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
@@ -37,6 +38,14 @@ class FabricHangs(WorkerError):
 
 class EngineFailed(WorkerError):
     """A training step did not finish; the message says what broke."""
+
+
+class HalfUpdated(WorkerError):
+    """An update ended in the middle: some tensors have it, others lack it, and none counts."""
+
+    def __init__(self, step: int, cause: BaseException) -> None:
+        said = str(cause).partition("\n")[0]
+        super().__init__(f"the update of step {step} broke: {type(cause).__name__}: {said}")
 
 
 class InvalidDataset(WorkerError):

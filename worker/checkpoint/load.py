@@ -59,7 +59,7 @@ def newest(
         VaultFailed: the names cannot be listed.
     """
     refused: list[Refused] = []
-    for one in examined(vault, refuse):
+    for one in examined(vault, vault.names(), refuse):
         if one.manifest is not None:
             return Newest(one.attempt, one.manifest, tuple(refused))
         refused.append(Refused(one.attempt, one.sentence))

@@ -6,11 +6,11 @@ Invariant: this reaches no framework: an agent has none.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from planner.model.shape import ModelShape
-from worker.checkpoint.attempts import Attempt, complete
+from worker.checkpoint.attempts import Attempt, complete, objects_of
 from worker.checkpoint.manifest import InvalidManifest, Manifest, digest_of
 from worker.checkpoint.vaults.vault import Vault, VaultFailed
 from worker.checkpoint_records import (
@@ -43,17 +43,17 @@ class Examined(NamedTuple):
     sentence: str
 
 
-def examined(vault: Vault, refuse: Callable[[Manifest], str | None]) -> Iterator[Examined]:
+def examined(
+    vault: Vault, names: Sequence[str], refuse: Callable[[Manifest], str | None]
+) -> Iterator[Examined]:
     """The complete attempts of a vault, the newest first.
 
     Args:
         vault: that holds them.
+        names: of all its objects.
         refuse: says in a sentence why a manifest is of another job; None: it is of this one.
-
-    Raises:
-        VaultFailed: the names cannot be listed.
     """
-    for attempt in complete(vault.names()):
+    for attempt in complete(names):
         digest, manifest = "", None
         code: RefusedCode | None = None
         try:
@@ -82,7 +82,9 @@ def look(vault: Vault, path: str, asked: Look, data_digest: Callable[[], str]) -
     refused: list[RefusedCheckpoint] = []
     try:
         model = asked.training.model_shape()
-        for one in examined(vault, lambda m: unfit(m, model, asked.training, data_digest())):
+        names = vault.names()
+        last_epoch = max((attempt.epoch for attempt in objects_of(names)), default=0)
+        for one in examined(vault, names, lambda m: unfit(m, model, asked.training, data_digest())):
             epoch, step = one.attempt
             if one.code is None:
                 found.append(FoundCheckpoint(epoch=epoch, step=step, manifest=one.digest))
@@ -95,7 +97,11 @@ def look(vault: Vault, path: str, asked: Look, data_digest: Callable[[], str]) -
     except VaultFailed as error:
         return FoundCheckpoints(epoch=asked.epoch, path=path, error=str(error))
     return FoundCheckpoints(
-        epoch=asked.epoch, path=path, found=tuple(found), refused=tuple(refused)
+        epoch=asked.epoch,
+        path=path,
+        found=tuple(found),
+        refused=tuple(refused),
+        last_epoch=last_epoch,
     )
 
 

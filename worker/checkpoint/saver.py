@@ -97,6 +97,7 @@ class Saver:
         self._lock = threading.Lock()
         self._records: list[SaveRecord] = []
         self._save: Writing | None = None
+        self._silent: Writing | None = None  # the newest save that was told to be silent
 
     def begin(self, saved: SavedStep, read: ReadBox, *, is_paced: bool = False) -> bool:
         """Save the state of this boundary; False: the save before is still written.
@@ -131,7 +132,8 @@ class Saver:
             self._save.hurry()
 
     def take_records(self) -> tuple[SaveRecord, ...]:
-        """Saves that have ended since the last call."""
+        """Saves that have ended since the last call, and one that has been silent for too long."""
+        self._tell_silence()
         with self._lock:
             found, self._records = tuple(self._records), []
         return found
@@ -150,15 +152,33 @@ class Saver:
         save = self._save
         if save is None or not save.is_running:
             return True
+        silence = self._silence(save, since_s)
+        if silence is None:
+            return False
+        if not save.is_saved:  # old checkpoints are not waited for
+            save.give_up(silence)
+        return True
+
+    def _silence(self, save: Writing, since_s: float) -> str | None:
+        """That a save, waited for since then, is silent for too long; None: it is not."""
         patience_s = SILENT_S
         if not save.is_writing:  # it waits for the parts of other ranks
             patience_s += self._file_bytes / LEAST_BYTES_S
         if time.monotonic() - max(since_s, save.moved_s) < patience_s:
-            return False
-        if save.is_saved:  # old checkpoints are not waited for
-            return True
-        save.give_up(f"nothing was written within {patience_s:.0f} s")
-        return True
+            return None
+        return f"nothing was written within {patience_s:.0f} s"
+
+    def _tell_silence(self) -> None:
+        """Tell once of a save that is silent: the store may hold it and all later ones for ever."""
+        save = self._save
+        if save is None or save is self._silent or not save.is_running:
+            return
+        silence = None if save.is_given_up or save.is_saved else self._silence(save, save.began_s)
+        if silence is not None:
+            self._silent = save
+            error = f"{silence}; the store is waited for"
+            LOG.warning("checkpoint of step %d: %s", save.step, error)
+            self._note(save.step, "failed", error=error)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the save under way; False: it has not ended by then."""

@@ -73,6 +73,7 @@ class Activity:
             with self._lock:
                 self._waiting.pop(me, None)
                 is_left = me in self._left
+                self._left.discard(me)  # its number may be that of a later thread
             if is_left:
                 raise LeftBehind
             self.progress += 1

@@ -14,6 +14,7 @@ bias of experts: Wang et al., "Auxiliary-loss-free load balancing strategy".
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from planner.model.tensors import Tensor, held_tensors
 from planner.plans.pieces import is_empty, owned, shard
 from worker.contract import TrainingSpec
 from worker.engine.seam import Parts, Progress, StageBuild
+from worker.errors import HalfUpdated
 from worker.model.boxes import view
 
 # Elements that are updated at a time.  On a processor the chunks of all five tensors stay in its
@@ -58,6 +60,7 @@ def update_(
     updates: int,
     recipe: Recipe,
     copy: torch.Tensor | None = None,
+    memory: torch.Tensor | None = None,
 ) -> None:
     """Apply one update to one tensor in place.
 
@@ -71,6 +74,7 @@ def update_(
         updates: applied before this one; not the step, which counts skipped ones too.
         recipe: of the tensor.
         copy: of the weight in low precision, written anew.
+        memory: fp32 numbers to compute in, `scratch_size` of them; None: they are allocated.
     """
     if not math.isfinite(norm):
         return
@@ -80,7 +84,8 @@ def update_(
     clip = recipe.gradient_clip
     share = clip / (norm + NORM_EPSILON) if norm > clip else 1.0  # of the gradient
     chunks = [*_chunks(*parts, gradient)]
-    memory = torch.empty(chunks[0][0].numel(), device=gradient.device)
+    if memory is None:
+        memory = torch.empty(scratch_size(parts, gradient), device=gradient.device)
     for weight, mean, square, grad in chunks:
         scratch = memory[: grad.numel()].view(grad.shape)
         if recipe.weight_decay:
@@ -93,6 +98,11 @@ def update_(
         weight.sub_(torch.div(mean, scratch, out=scratch).mul_(step_size))
     if copy is not None:
         copy.copy_(parts[0])
+
+
+def scratch_size(parts: Parts, gradient: torch.Tensor) -> int:
+    """Numbers that the update of a tensor computes in."""
+    return next(_chunks(*parts, gradient))[0].numel()
 
 
 def _root(numbers: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -154,22 +164,54 @@ class StageUpdate:
     def apply_(self, norm: float, learning_rate: float, progress: Progress) -> None:
         """Apply the gradients of the buffers, and write the owned rows of what is multiplied.
 
+        All memory is allocated before the first number is written.
+
         Args:
             norm: of the gradient of the whole plan; if it is not finite nothing is applied.
             learning_rate: of this step.
             progress: before it.
+
+        Raises:
+            HalfUpdated: something failed after that; the state is of no step.
         """
-        build, buffers = self._build, self._build.buffers
-        for tensor in self._tensors if math.isfinite(norm) else ():
+        if not math.isfinite(norm) or not self._tensors:
+            return
+        size, device = self._scratch
+        memory = torch.empty(size, device=device)
+        try:
+            self._write(norm, learning_rate, progress, memory)
+        except Exception as error:
+            raise HalfUpdated(progress.step, error) from error
+
+    @cached_property
+    def _scratch(self) -> tuple[int, torch.device]:
+        """What the largest update computes in: how many numbers, and where."""
+        shards, gradients = self._build.shards, [self._owned(one)[0] for one in self._tensors]
+        sizes = [
+            scratch_size(shards[one.name], gradient)
+            for one, gradient in zip(self._tensors, gradients, strict=True)
+        ]
+        return max(sizes), gradients[0].device
+
+    def _owned(self, tensor: Tensor) -> Parts:
+        """Owned rows of a tensor's gradient, and of what is multiplied."""
+        box, mine = shard(tensor, self._build.seat), owned(tensor, self._build.seat)
+        buffers = self._build.buffers
+        beside = buffers.gradients[tensor.name], buffers.weights[tensor.name]
+        return view(tensor, box, beside, mine)
+
+    def _write(
+        self, norm: float, learning_rate: float, progress: Progress, memory: torch.Tensor
+    ) -> None:
+        build = self._build
+        for tensor in self._tensors:
             name, parts = tensor.name, build.shards[tensor.name]
             build.still.before_update(name)
-            box, mine = shard(tensor, build.seat), owned(tensor, build.seat)
-            beside = buffers.gradients[name], buffers.weights[name]
-            gradient, multiplied = view(tensor, box, beside, mine)
+            gradient, multiplied = self._owned(tensor)
             if tensor.is_counted:
                 mean = mean_visits(build.model, build.spec)
                 level_(parts[0], gradient, mean, build.spec.router_bias_rate)
                 continue
             copy = None if build.spec.precision == "fp32" else multiplied
             recipe = self._recipes[name]
-            update_(parts, gradient, norm, learning_rate, progress.updates, recipe, copy)
+            update_(parts, gradient, norm, learning_rate, progress.updates, recipe, copy, memory)

@@ -166,7 +166,7 @@ class Progress:
         self.good_steps = self.good_steps + 1 if is_finite else 0
         if not is_finite:
             self.loss_scale = max(1, self.loss_scale // 2)
-        elif self.good_steps == scaling.window:
+        elif self.good_steps >= scaling.window:  # it may be smaller than before a restart
             self.loss_scale, self.good_steps = min(2 * self.loss_scale, MOST_SCALE), 0
 
 

@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
+from worker.contract import Directive, RankPhase, Resume, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
-from worker.error_kinds import Trouble, cause_of, has_lost_its_device
+from worker.error_kinds import Trouble, cause_of, has_lost_its_state
 from worker.errors import EngineFailed, NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
@@ -120,15 +120,25 @@ class Rank:
         if self._change.is_preparing_for(directive):
             return
         self._trouble = Trouble()
-        if directive.resume is not None and self._phase in STANDING:
-            resume = directive.resume
-            if sentence := self._state.catch_up(resume.step, resume.gradient_norm):
-                self._change.failed_epoch = directive.epoch
-                self._trouble = Trouble.of(EngineFailed(sentence))
-                self._report()
-                return
+        resume = directive.resume if self._phase in STANDING else None
+        if resume is not None and not self._catch_up(directive.epoch, resume):
+            return
         model = directive.training.model_shape()
         self._change.prepare(model, directive, self._state.holdings(model))
+
+    def _catch_up(self, epoch: int, resume: Resume) -> bool:
+        """Whether this rank is at the step that the survivors of an epoch agreed on."""
+        try:
+            sentence = self._state.catch_up(resume.step, resume.gradient_norm)
+        except Exception as error:
+            self._change.failed_epoch = epoch
+            self._halt(error)
+            return False
+        if sentence is not None:
+            self._change.failed_epoch = epoch
+            self._trouble = Trouble.of(EngineFailed(sentence))
+            self._report()
+        return sentence is None
 
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()
@@ -264,7 +274,7 @@ class Rank:
             world.break_()
             world.leave()
             self._world = None
-        if not has_lost_its_device(error):  # which nothing of its world holds up any more
+        if not has_lost_its_state(error):  # which nothing of its world holds up any more
             error = fault_of(self._services.device) or error
         self._state.explain(error, self._spec, self._services.device)
         self._trouble = Trouble.of(error)
@@ -278,7 +288,7 @@ class Rank:
         self._change.forget()
         self._halted_s = self._halted_s or time.monotonic()
         self._become("halted")
-        if has_lost_its_device(error):  # and the state with it; the agent has heard why
+        if has_lost_its_state(error):  # the agent has heard why
             raise SystemExit(1)
 
     def _call(self, work: Callable[[], T], epoch: int | None = None) -> T:

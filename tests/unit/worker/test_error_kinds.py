@@ -9,10 +9,11 @@ import torch
 import torch.distributed as dist
 
 from migration.errors import NoFreePort, TransferFailed
-from worker.error_kinds import describe_error, has_lost_its_device
+from worker.error_kinds import describe_error, has_lost_its_state
 from worker.errors import (
     DeviceSilent,
     EngineFailed,
+    HalfUpdated,
     InvalidDataset,
     NonFinite,
     NoPortToStore,
@@ -126,6 +127,7 @@ def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
     [
         (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), True),
         (DeviceSilent(5.0), True),
+        (HalfUpdated(7, RuntimeError("no room")), True),
         *((RuntimeError(text), True) for text in LOST_GPUS),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), False),
         (EngineFailed("a peer said: CUDA error: an illegal memory access"), False),
@@ -136,6 +138,6 @@ def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
     ids=lambda value: type(value).__name__,
 )
 def test_only_an_error_of_the_device_itself_ends_the_process(error, is_lost):
-    assert has_lost_its_device(error) == is_lost
+    assert has_lost_its_state(error) == is_lost
     if is_lost:
         assert describe_error(error)[0] == "device"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from worker.control.activity import Activity
+import pytest
+
+from worker.control.activity import Activity, LeftBehind
 
 
 class Other:
@@ -73,3 +75,12 @@ def test_a_rank_that_only_prepares_waits_for_the_others():
     assert activity.waiting
     other.end()
     assert not activity.waiting
+
+
+def test_a_thread_that_was_left_behind_ends_once_and_a_later_one_with_its_number_does_not():
+    activity, came = Activity(), []
+    with pytest.raises(LeftBehind), activity.wait(may_be_left=True):
+        assert activity.leave_behind(threading.get_ident())
+    with activity.wait(may_be_left=True):
+        came.append("went on")
+    assert came == ["went on"]

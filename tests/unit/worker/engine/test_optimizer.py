@@ -23,6 +23,7 @@ from worker.control.activity import Activity
 from worker.engine import optimizer
 from worker.engine.optimizer import Recipe, StageUpdate, mean_visits, recipe_of, update_
 from worker.engine.seam import Progress, StageBuild
+from worker.errors import HalfUpdated
 from worker.state.shards import TargetShards
 from worker.state.still import StillState
 
@@ -215,6 +216,50 @@ def test_gradients_are_unscaled_where_a_rank_owns_no_row_too():
     StageUpdate(build).unscale_(16.0)
     for name, gradient in build.buffers.gradients.items():
         assert set(gradient.flatten().tolist()) == {8.0 if name.endswith("router_bias") else 0.5}
+
+
+class NoRoomFrom:
+    """torch, whose allocations fail from the one of this number on."""
+
+    def __init__(self, number):
+        self.left = number
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def empty(self, *shape, **how):
+        self.left -= 1
+        if self.left < 0:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return torch.empty(*shape, **how)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_memory_that_ends_leaves_the_state_of_before_or_none_is_needed(monkeypatch, number):
+    build = build_of(of_plan("1x4"), SPEC)
+    before = {name: [part.clone() for part in parts] for name, parts in build.shards.items()}
+    monkeypatch.setattr(optimizer, "torch", NoRoomFrom(number))
+    if number == 0:
+        with pytest.raises(torch.OutOfMemoryError):
+            StageUpdate(build).apply_(1.0, 1e-3, Progress())
+    else:
+        StageUpdate(build).apply_(1.0, 1e-3, Progress())
+    same = [all(map(torch.equal, parts, before[name])) for name, parts in build.shards.items()]
+    assert all(same) == (number == 0)
+
+
+def test_an_update_that_breaks_in_the_middle_says_that_no_state_is_left(monkeypatch):
+    build = build_of(of_plan("1x4"), SPEC)
+    calls = []
+
+    def broken(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise RuntimeError("a kernel failed")
+
+    monkeypatch.setattr(optimizer, "update_", broken)
+    with pytest.raises(HalfUpdated, match="the update of step 7 broke: RuntimeError: a kernel"):
+        StageUpdate(build).apply_(1.0, 1e-3, Progress(step=7))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -49,6 +49,12 @@ def test_the_scale_halves_at_an_overflow_and_doubles_after_a_window():
     assert scales == [8, 4, 4, 4, 8, 8, 8, 4]
 
 
+def test_a_window_that_is_smaller_after_a_restart_ends_at_once():
+    progress = Progress(loss_scale=8, good_steps=900)
+    progress.advance(1.0, spec_of("fp16", initial=8, window=500).scaling)
+    assert (progress.loss_scale, progress.good_steps) == (16, 0)
+
+
 def test_other_precisions_have_no_scale():
     for precision in ("fp32", "bf16"):
         spec = spec_of(precision)

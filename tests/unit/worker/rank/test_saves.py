@@ -251,6 +251,25 @@ def test_the_end_waits_for_a_save_that_is_written_and_not_for_a_silent_one(tmp_p
     assert rank.ended() == []
 
 
+def test_training_tells_once_that_a_store_is_silent_and_that_it_came_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "SILENT_S", 0.2)
+    held, sync = threading.Event(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (held.wait(LIMIT_S), sync(file)))
+    rank = Rank(tmp_path, every_steps=2)
+    rank.boundary(2, SAVE)
+    assert rank.saves.take_records() == ()
+    until_s = time.monotonic() + LIMIT_S
+    while not (told := rank.saves.take_records()):
+        assert time.monotonic() < until_s
+    (record,) = told
+    assert (record.step, record.outcome) == (2, "failed")
+    assert record.error == "nothing was written within 0 s; the store is waited for"
+    assert rank.saves.take_records() == ()
+    assert rank.saves.ready() is None, "it is still written"
+    held.set()
+    assert rank.ended() == [(2, "saved")]
+
+
 def test_a_suspension_whose_store_refuses_is_over_too(tmp_path):
     rank = Rank(tmp_path)
     (tmp_path / "saves").write_text("no folder")
