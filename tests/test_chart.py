@@ -222,6 +222,29 @@ def test_monitors_select_the_service_and_the_worker_pods():
     assert only["namespaceSelector"] == {"matchNames": ["a", "b"]}
 
 
+class OneKeyOnce(yaml.SafeLoader):
+    """Refuses a key that comes twice in a map, as strict parsers do."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), keys
+        return super().construct_mapping(node, deep)
+
+
+@needs_helm
+def test_a_label_that_several_maps_have_is_written_once_and_ours_win(tmp_path):
+    own = {"team": "a", "app.kubernetes.io/name": "other"}
+    monitor = {"enabled": True, "labels": own}
+    values = {"commonLabels": own, "podLabels": own}
+    values["metrics"] = {"serviceMonitor": monitor, "podMonitor": monitor}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    text = template("--values", str(tmp_path / "values.yaml")).stdout
+    found = [body for body in yaml.load_all(text, OneKeyOnce) if body]
+    assert {"Deployment", "ServiceMonitor", "PodMonitor"} <= {body["kind"] for body in found}
+    assert '"other"' not in text
+    assert "name: other" not in text
+
+
 def bodies(*options):
     """The objects of the chart."""
     return [body for body in yaml.safe_load_all(template(*options).stdout) if body]

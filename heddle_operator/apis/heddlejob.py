@@ -39,9 +39,6 @@ from worker.trainable import why_untrainable
 from worker.training_settings import Checkpointing, Section
 
 API_VERSION = "heddle.dev/v1alpha1"
-# Of a model: the deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022), and
-# the operator looks at each of them in the loop that all jobs share.
-MOST_LAYERS = 1024
 MAX_NAME = 63  # of a label's value, by which the objects of a job are found
 
 
@@ -257,13 +254,6 @@ def load_job(
         workload = job.workload
     except HeddleError as error:
         raise InvalidJob(f"{where}: {error}", field=error.field, code=error.code) from None
-    if workload.model.layers > MOST_LAYERS:
-        raise InvalidJob(
-            f"{where}: spec.model: {workload.model.name} has {workload.model.layers:,} layers; a "
-            f"job's model may have at most {MOST_LAYERS:,}, so correct its configuration",
-            field="spec.model",
-            code="OutOfRange",
-        )
     try:
         _ = job.training
     except ValidationError as error:

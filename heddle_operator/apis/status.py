@@ -243,7 +243,8 @@ class JobStatus(Section):
         default=None,
         description=(
             "Conditions of the job: Ready, Accepted, Planned, Running, Reconfiguring, Degraded, "
-            "NodesLeftOut, DeviceReady, DrainBlocked, CheckpointStale, Diverged, Complete, Failed."
+            "NodesLeftOut, DeviceReady, DrainBlocked, CheckpointStale, Diverged, Complete, Failed, "
+            "Stalled."
         ),
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )

@@ -1,8 +1,8 @@
 """All jobs of an operator: a task for each, started, restarted and ended as objects come and go.
 
-Invariant: no task starts before the cache is whole, because a plan for half of the nodes would be
-a plan for a loss, and none runs while the operator does not lead; a job that ended is not followed
-again until its spec changes.
+Invariant: no task starts before the cache is whole for its namespace, because a plan for half of
+the nodes would be a plan for a loss, and none runs while the operator does not lead; a job that
+ended is not followed again until its spec changes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,6 +42,7 @@ class Controller:
         self._gone: Recent[str] = Recent()
         self._ending: set[asyncio.Task[None]] = set()
         self._is_whole = asyncio.Event()
+        self._listed: Callable[[str], Awaitable[None]] = _at_once
         self._started_s = float("inf")
         # Jobs that are there and of which Kopf did not tell: generation, and since when.
         self._unheard: dict[str, tuple[int, float]] = {}
@@ -57,8 +58,13 @@ class Controller:
             if body["metadata"].get("namespace", "default") == namespace:
                 self.enqueue(uid)
 
-    def start(self) -> None:
-        """The cache is whole: jobs may be followed."""
+    def start(self, listed: Callable[[str], Awaitable[None]] | None = None) -> None:
+        """The cache is whole: jobs may be followed.
+
+        Args:
+            listed: waits until it is whole for a namespace too; None: it is for all.
+        """
+        self._listed = listed or _at_once
         self._is_whole.set()
         self._started_s = time.monotonic()
 
@@ -208,6 +214,7 @@ class Controller:
         namespace, _, job = name.partition("/")
         begin_about(namespace=namespace, job=job)
         await self._is_whole.wait()
+        await self._listed(namespace)
         pause_s, known = RESTART_S[0], ""
         while True:
             started_s = time.monotonic()
@@ -236,6 +243,10 @@ class Controller:
             await objects.remove_pods(pods, GONE_GRACE_S)
         except ApiRefused as error:
             LOG.warning("pods of a deleted job stay until they are collected: %s", error)
+
+
+async def _at_once(_: str) -> None:
+    """All namespaces are listed."""
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:

@@ -31,6 +31,7 @@ from heddle_operator.controller.status_writer import StatusThrottle
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.owned_objects import JobObjects, now_text
+from heddle_operator.ports.emitted_events import EmittedEvents
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
@@ -42,7 +43,6 @@ from heddle_operator.rules.drain import Drain, drain_of
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import Outcome
-from heddle_operator.state.recent import Recent
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from planner.errors import HeddleError
@@ -130,6 +130,9 @@ class JobController:
         if effective is None:
             return None
         await self._wait_for_known_records()
+        if self._has_ended and not self._outcomes:  # its status alone says so
+            await self._expire(JobObjects(effective.job, self._context.api), Observed())
+            return None
         objects = JobObjects(effective.job, self._context.api, self._context.identity)
         return JobWork(
             effective,
@@ -246,7 +249,7 @@ class JobController:
         effective, reconciler, objects = work.effective, work.reconciler, work.objects
         job, refusal = effective.job, effective.refusal
         pace = Pace(LOOK_PAUSE_S, LOOK_BURST)
-        emitted: Recent[str] = Recent()
+        emitted = EmittedEvents()
         if refusal:
             key = f"InvalidSpec-{job.metadata.generation}-{refusal}"
             self._emit(objects, RecordEvent(key, "InvalidSpec", refusal))
@@ -261,7 +264,7 @@ class JobController:
             drain = drain_of(view)
             done = replace(decision, actions=reconciler.done)
             for event in events_of(view, done, drain):
-                if emitted.add(event.key):
+                if emitted.add(event, time.monotonic()):
                     self._emit(objects, event)
             again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:
@@ -304,7 +307,6 @@ class JobController:
         if ended_s is None:
             ended_s = (ended_wall_s(self._status) or now + offset_s) - offset_s
         await asyncio.sleep(max(0.0, ended_s + ttl_s - now))
-
         await self._until_done(objects.delete_job)
 
     async def _write(
@@ -314,8 +316,8 @@ class JobController:
         effective, objects = work.effective, work.objects
         job, ended = effective.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, view.observed)
-        refusal = effective.refusal
-        status = status_of(view, decision, holders, drain, self._status, now_text(), refusal)
+        before, refusal = self._status, effective.refusal
+        status = status_of(view, decision, holders, drain, before, now_text(), refusal)
         done = replace(decision, actions=work.reconciler.done)
         self._context.metrics.take(job.metadata.namespace, job.name, status, done)
         wait_s = self._throttle.wait_s(status, time.monotonic())
@@ -367,12 +369,11 @@ class JobController:
             sentence += "; its pods train on without the operator until that is corrected"
         LOG.warning("it is refused: %s", sentence)
         self._context.arbiter.forget(self._body["metadata"]["uid"])
-        stub, identity = stub_of(self._body), self._context.identity
-        objects = JobObjects(stub, self._context.api, identity)
-        generation = int(self._body["metadata"].get("generation", 0))
-        before, now = self._status, now_text()
-        status: Status = refused_status(generation, sentence, before, now, reason, trains)
-
+        stub = stub_of(self._body)
+        objects = JobObjects(stub, self._context.api, self._context.identity)
+        generation, before = int(self._body["metadata"].get("generation", 0)), self._status
+        status: Status = refused_status(generation, sentence, before, now_text(), reason, trains)
+        self._context.metrics.phase(stub.metadata.namespace, stub.name, status["phase"])
         await self._until_done(partial(objects.write_status, status))
         self._status = {**before, **status}
         await objects.record_event(

@@ -104,6 +104,7 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
         )
         for reflector in found:
             background(reflector.run())
+        metrics.denied(lambda: sum(reflector.is_denied for reflector in found))
 
         def problem() -> str:
             now = time.monotonic()
@@ -148,10 +149,10 @@ async def _campaign(
         await elector.acquire()
         for reflector in reflectors:  # what was not heard meanwhile is heard first
             reflector.retry()
-        metrics.is_leader.set(1)
+        metrics.lead(True)
         controller.lead()
         await elector.renew()
-        metrics.is_leader.set(0)
+        metrics.lead(False)
         await controller.rest()
 
 

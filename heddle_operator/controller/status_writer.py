@@ -1,4 +1,4 @@
-"""How often a status is written: changes at once, progress now and then, nothing twice.
+"""How often a status is written: changes at once, progress and words now and then, nothing twice.
 
 Invariant: the last status is always written in the end.
 """
@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 LEAST_S = 0.5  # between two writes, whatever changed
-PROGRESS_S = 5.0  # between two writes of which only the progress differs
+PROGRESS_S = 5.0  # between two writes of which only progress, free GPUs or words differ
+_MOVING = ("progress", "message", "usableGPUs")  # pods of others change them every second
 
 
 class StatusThrottle:
@@ -37,4 +38,7 @@ class StatusThrottle:
 
 
 def _settled(status: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in status.items() if key != "progress"}
+    found = {key: value for key, value in status.items() if key not in _MOVING}
+    rows = status.get("conditions") or ()
+    found["conditions"] = [{k: v for k, v in row.items() if k != "message"} for row in rows]
+    return found

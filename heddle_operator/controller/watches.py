@@ -29,7 +29,8 @@ class Handlers:
     Args:
         api: whose server Kopf is to use.
         controller: takes HeddleJobs.
-        reflectors: fill the cache; no job is followed before all of them have.
+        reflectors: fill the cache; no job is followed before those of the cluster and of its own
+            namespace have.
         is_namespaced: whether only some namespaces are looked at.
     """
 
@@ -63,8 +64,14 @@ class Handlers:
         """Wait for the cache before any job is followed."""
         configure(settings, self._is_namespaced)
         for reflector in self._reflectors:
-            await reflector.is_synced.wait()
-        self._controller.start()
+            await reflector.is_answered.wait()
+        self._controller.start(self._listed)
+
+    async def _listed(self, namespace: str) -> None:
+        """Wait until all collections of a namespace were listed."""
+        for reflector in self._reflectors:
+            if reflector.namespace == namespace:
+                await reflector.is_synced.wait()
 
     async def job(self, event: kopf.RawEvent, **_: Any) -> None:
         """A HeddleJob."""

@@ -20,7 +20,8 @@ from heddle_operator.inventory.nodes import (
     facts_of,
     ready_since_text,
 )
-from heddle_operator.inventory.requests import GpuAllocation, Requests
+from heddle_operator.inventory.quantities import whole
+from heddle_operator.inventory.requests import GPU, GpuAllocation, Requests
 
 Node = Mapping[str, Any]
 
@@ -89,6 +90,12 @@ class ClusterNodes:
         if table is None:
             table = self._tables[key] = FactsTable(required)
         return table
+
+    @property
+    def largest_gpus(self) -> int:
+        """GPUs of the node with most of them; at least 1."""
+        found = (whole(node["status"]["allocatable"].get(GPU)) for node in self.nodes.values())
+        return max(found, default=1) or 1
 
     def on(self, node: str) -> tuple[GpuAllocation, ...]:
         """GPUs of a node that pods hold or claim."""

@@ -2,7 +2,7 @@
 
 The declared port is a host port, so the scheduler binds no second pod with it to a node.  The
 choice keeps pods out of each other's way beforehand.
-Invariant: the same pod on the same node with the same others gets the same port.
+Invariant: the same pod on the same node with the same others gets the same port within a minute.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ def host_ports(pods: Iterable[Mapping[str, Any]]) -> frozenset[int]:
         if (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             continue
         spec = pod["spec"]
-        for one in (*spec["containers"], *(spec.get("initContainers") or ())):
+        for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
             for row in one.get("ports") or ():
                 port = row.get("containerPort" if has_host_network(spec) else "hostPort")
                 found |= {port} if port else set()
     return frozenset(found)
 
 
-def free_port(ports: range, taken: frozenset[int], pod: str, node: str) -> int:
+def free_port(ports: range, taken: frozenset[int], begin: str, node: str) -> int:
     """The port of a pod: each begins its look elsewhere, so that two at once seldom meet.
 
     Args:
         ports: that the administrator gives.
         taken: of them and others, on the node.
-        pod: its name.
+        begin: text that decides where the look begins.
         node: its name.
 
     Raises:
         NoHostPort: all are taken.
     """
-    start = zlib.crc32(pod.encode()) % len(ports)
+    start = zlib.crc32(begin.encode()) % len(ports)
     found = next((port for port in (*ports[start:], *ports[:start]) if port not in taken), None)
     if found is not None:
         return int(found)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from heddle_operator.apis.labels import JOB_LABEL, NODE_ANNOTATION
 from heddle_operator.inventory.cluster_nodes import ClusterNodes
+from heddle_operator.inventory.host_ports import host_ports
 from heddle_operator.inventory.requests import (
     GPU,
     GpuAllocation,
@@ -59,6 +60,8 @@ class ObjectCache:
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
         self._owned: dict[tuple[str, str, str], dict[str, Body]] = {}  # the same by whose they are
         self._quotas: dict[str, Body] = {}  # by uid
+        self._ports: dict[str, dict[str, frozenset[int]]] = {}  # of bound pods, by node and uid
+        self._port_nodes: dict[str, str] = {}  # of bound pods that have ports, by uid
         self._strangers: set[str] = set()  # uids of pods that are no job's, and may hold GPUs
         self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._on_change = on_change
@@ -83,10 +86,11 @@ class ObjectCache:
         found = self._owned.get((kind, namespace, job_uid), {}).values()
         return tuple(sorted(found, key=lambda body: str(body["metadata"]["name"])))
 
-    def pods_on(self, node: str) -> tuple[Body, ...]:
-        """The pods of all jobs that are on a node, or made for it."""
-        found = (body for body in self._own.values() if body["kind"] == "Pod")
-        return tuple(body for body in found if node in (node_of(body), _made_for(body)))
+    def host_ports(self, node: str) -> frozenset[int]:
+        """The ports of a node that pods there have, or pods that are made for it."""
+        own = (body for body in self._own.values() if body["kind"] == "Pod")
+        made = host_ports(body for body in own if node in (node_of(body), _made_for(body)))
+        return made.union(*self._ports.get(node, {}).values())
 
     def quotas(self, namespace: str) -> tuple[Body, ...]:
         """The ResourceQuotas of a namespace, by name."""
@@ -205,11 +209,20 @@ class ObjectCache:
     def _allocate(self, uid: str, pod: Mapping[str, Any] | None) -> None:
         """Take over what a pod has of a node; None: nothing any more."""
         node = node_of(pod) if pod is not None else ""
+        self._take_ports(uid, node, pod)
         requests = requests_of(pod["spec"]) if pod is not None and node else {}
         self.inventory.request(uid, node, requests)
         allocation = allocation_of(pod) if pod is not None else None
         for name in self.inventory.allocate(uid, allocation):
             self._tell(name)
+
+    def _take_ports(self, uid: str, node: str, pod: Mapping[str, Any] | None) -> None:
+        ports = host_ports([pod]) if pod is not None and node else frozenset()
+        before = self._port_nodes.pop(uid, None)
+        if before is not None:
+            del self._ports[before][uid]
+        if ports:
+            self._ports.setdefault(node, {})[uid], self._port_nodes[uid] = ports, node
 
     def _tell(self, node: str) -> None:
         for follower in tuple(self.followers):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ from heddle_operator.resources.epoch_config_map import (
 )
 from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.pinned_workers import WORKERS, workers_of_json, workers_to_json
-from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of
+from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of, trials
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -137,7 +137,7 @@ class KubeCluster:
             refusals=self._refused.wanted(pods, epochs),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
-            template_problem=await self._rules.template_problem(self._trial, now),
+            template_problem=await self._rules.template_problem(self._trials, now),
             priority=self._priority(),
             taken=(self._taken,) if self._taken else (),
             unrecorded=self._unrecorded,
@@ -207,18 +207,16 @@ class KubeCluster:
             if pod.phase == "pending" and not pod.problem and waits_silently(bodies[pod.name])
         }
         self._pod_events.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
-        found = []
+        found, now_wall_s = [], self._now_wall_s
         for pod in pods:
-            words = None
-            if pod.name in silent:
-                words = await self._pod_events.of(silent[pod.name], self._now_wall_s)
+            waits = pod.name in silent
+            words = await self._pod_events.of(silent[pod.name], now_wall_s) if waits else None
             found.append(replace(pod, cause=words[0], problem=words[1]) if words else pod)
         return tuple(found)
 
-    def _trial(self) -> Body:
-        """A pod of the job that is tried and never made."""
-        trial = CreatePod(f"{self.job.name}-dry-run", "dry-run", 0, 1)
-        return pod_body(self.job, trial, self._workers(), self._now_wall_s)
+    def _trials(self) -> Iterator[Body]:
+        workers, largest = self._workers(), self._cache.inventory.largest_gpus
+        return trials(self.job, workers, self._now_wall_s, largest)
 
     def _priority(self) -> int:
         """Of the job's pods, as admission has resolved their PriorityClass."""
@@ -250,9 +248,9 @@ class KubeCluster:
         return self._defaults
 
     async def _create(self, action: CreatePod) -> None:
-        workers, near = self._workers(), self._cache.pods_on(action.node)
+        workers, taken = self._workers(), self._cache.host_ports(action.node)
         try:
-            body = pod_body(self.job, action, workers, self._now_wall_s, near)
+            body = pod_body(self.job, action, workers, self._now_wall_s, taken)
             made = await self._api.create(self._path("pods"), body)
         except (ApiRefused, NoHostPort) as error:
             if isinstance(error, ApiRefused):

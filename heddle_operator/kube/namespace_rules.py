@@ -8,7 +8,7 @@ Source: Kubernetes' ResourceQuota; `dryRun=All` runs all of admission and stores
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from heddle_operator.inventory.quotas import headroom_of, is_quota_refusal, quota_in
@@ -69,33 +69,40 @@ class NamespaceRules:
         for quota in listed.get("items") or ():
             self._cache.put_quota(quota)
 
-    async def template_problem(self, pod: Callable[[], Mapping[str, Any]], now: float) -> str:
-        """Why the API server would not take a pod, in its words; "" if it would.
+    async def template_problem(
+        self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float
+    ) -> str:
+        """Why the API server would take none of some pods, in its words; "" if it would.
 
         It is asked until it once would.  A quota is no matter of the template; while one refuses
         the pod, its priority is not known, and it is asked seldom.
 
         Args:
-            pod: makes its body, called only when the API server is asked.
+            pods: makes their bodies, called only when the API server is asked.
             now: by the loop's clock.
         """
         if self._try_again_s is None or now < self._try_again_s:
             return self._problem
-        try:
-            made = await self._api.call(
-                "POST", f"{self._path}/pods", dict(pod()), {"dryRun": "All"}
-            )
-            self.priority = int((made.get("spec") or {}).get("priority") or 0)
-        except ApiRefused as error:
-            if error.passes:
-                self._try_again_s = now + TRY_AGAIN_S[0]
-                return self._problem
-            if is_quota_refusal(str(error)):
-                self._problem, self._try_again_s = "", now + TRY_AGAIN_S[1]
-                return self._problem
-            if error.status != 409:
-                self._problem, self._try_again_s = str(error), now + self._pause_s
-                self._pause_s = min(2 * self._pause_s, TRY_AGAIN_S[1])
-                return self._problem
-        self._problem, self._try_again_s = "", None
-        return ""
+        refusals = []
+        for pod in pods():
+            try:
+                made = await self._api.call(
+                    "POST", f"{self._path}/pods", dict(pod), {"dryRun": "All"}
+                )
+            except ApiRefused as error:
+                if error.passes:
+                    self._try_again_s = now + TRY_AGAIN_S[0]
+                    return self._problem
+                if is_quota_refusal(str(error)):
+                    self._problem, self._try_again_s = "", now + TRY_AGAIN_S[1]
+                    return self._problem
+                if error.status != 409:
+                    refusals.append(str(error))
+                    continue
+            else:
+                self.priority = int((made.get("spec") or {}).get("priority") or 0)
+            self._problem, self._try_again_s = "", None
+            return ""
+        self._problem, self._try_again_s = refusals[0], now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, TRY_AGAIN_S[1])
+        return self._problem

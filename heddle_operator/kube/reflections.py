@@ -38,14 +38,14 @@ def reflectors(
     scopes = namespaces or ("",)
     for scope in scopes:
         path = _path("/api/v1", scope, "configmaps")
-        maps = Collection(path, ours, is_large=True)
+        maps = Collection(path, ours, scope, is_large=True)
         found.append(Reflector(api, maps, _Owned(cache, "ConfigMap", scope)))
-        quotas = Collection(_path("/api/v1", scope, "resourcequotas"), is_optional=True)
+        quotas = Collection(_path("/api/v1", scope, "resourcequotas"), {}, scope, is_optional=True)
         found.append(Reflector(api, quotas, _Quotas(cache, scope)))
     for scope in ("",) if all_pods else scopes:
         path = _path("/api/v1", scope, "pods")
-        found.append(Reflector(api, Collection(path, ours), _Owned(cache, "Pod", scope)))
-        found.append(Reflector(api, Collection(path, others), _Allocations(cache)))
+        found.append(Reflector(api, Collection(path, ours, scope), _Owned(cache, "Pod", scope)))
+        found.append(Reflector(api, Collection(path, others, scope), _Allocations(cache)))
     return tuple(found)
 
 
@@ -71,7 +71,7 @@ def job_reflectors(
     """
     group = "/apis/heddle.dev/v1alpha1"
     return tuple(
-        Reflector(api, Collection(_path(group, scope, "heddlejobs")), _Gone(jobs, scope))
+        Reflector(api, Collection(_path(group, scope, "heddlejobs"), {}, scope), _Gone(jobs, scope))
         for scope in namespaces or ("",)
     )
 

@@ -3,6 +3,8 @@
 A watch that ends or breaks goes on from the newest version that it saw; a version that the server
 has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanwhile.  There is no
 LIST on a timer.
+A namespace whose collections may not be read, as it is gone or lost its Role, holds up nobody
+outside it: what was known of it stays, and it is asked for again.
 Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection of changes".
 """
 
@@ -54,12 +56,14 @@ class Collection:
     Attributes:
         path: of the collection.
         selectors: `labelSelector` and `fieldSelector`; the server applies them.
+        namespace: that it is of; "": of all.
         is_optional: that it may not be read is no problem; it counts as empty then.
         is_large: its objects may be as large as the API server takes (1.5 MiB).
     """
 
     path: str
     selectors: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
     is_optional: bool = False
     is_large: bool = False
 
@@ -71,24 +75,31 @@ class Reflector:
     """Reflects one collection into a sink.
 
     Attributes:
-        is_synced: set once the collection was listed.
+        is_synced: set once the collection was listed, or is optional and denied.
+        is_answered: set once it was listed or denied.
+        is_denied: it may not be read at present.
         lists: how often it was.
     """
 
     def __init__(self, api: KubeApi, collection: Collection, sink: Sink) -> None:
-        self.is_synced = asyncio.Event()
+        self.is_synced, self.is_answered = asyncio.Event(), asyncio.Event()
+        self.is_denied = False
         self.lists = 0
         self._api = api
         self._collection = collection
         self._sink = sink
         self._version = ""  # newest that was seen; "": list first
         self._heard_s = time.monotonic()
-        self._is_denied = False
         self._again = asyncio.Event()
         self._malformed = MalformedObjects()
 
     def __str__(self) -> str:
         return str(self._collection)
+
+    @property
+    def namespace(self) -> str:
+        """That the collection is of; "": of all."""
+        return self._collection.namespace
 
     @property
     def selectors(self) -> Mapping[str, str]:
@@ -97,7 +108,7 @@ class Reflector:
 
     def problem(self, now: float) -> str:
         """Why what it says may be old, in words; "" if it is not."""
-        if self._is_denied:
+        if self.is_denied:
             return ""
         if not self.is_synced.is_set():
             return f"{self._collection} is not listed yet"
@@ -125,10 +136,9 @@ class Reflector:
                 if str(error) != said:
                     LOG.warning("%s cannot be watched: %s", self._collection, error)
                 said = str(error)
-                if error.status == FORBIDDEN and self._collection.is_optional:
-                    self._deny()
-                    pause_s = DENIED_PAUSE_S
-                await self._pause(pause_s)
+                self._deny(error)
+                is_empty = self.is_denied and self._collection.is_optional
+                await self._pause(DENIED_PAUSE_S if is_empty else pause_s)
                 pause_s = min(2 * pause_s, PAUSES_S[1])
             except Exception:
                 # A defect of ours: what it kept from being told is found by a new list.
@@ -163,16 +173,24 @@ class Reflector:
         version = page["metadata"]["resourceVersion"]
         self._sink.keep(frozenset(uids), int(version))
         self._version = version
-        self._heard_s = time.monotonic()
-        self._is_denied = False
+        self._hear()
         self.is_synced.set()
+        self.is_answered.set()
 
-    def _deny(self) -> None:
-        """Go on without the collection; what was known of it may be old by now."""
-        self._is_denied = True
-        self._sink.keep(frozenset(), sys.maxsize)
-        self._version = ""
-        self.is_synced.set()
+    def _hear(self) -> None:
+        self._heard_s, self.is_denied = time.monotonic(), False
+
+    def _deny(self, error: ApiRefused) -> None:
+        """Go on without the collection, if it may not be read and others need not wait for it."""
+        is_optional = self._collection.is_optional
+        if error.status != FORBIDDEN or not (is_optional or self.namespace):
+            return
+        self.is_denied = True
+        self.is_answered.set()
+        if is_optional:  # it counts as empty; of others what was known may still be there
+            self._sink.keep(frozenset(), sys.maxsize)
+            self._version = ""
+            self.is_synced.set()
 
     async def _watch(self) -> None:
         query = {
@@ -182,7 +200,7 @@ class Reflector:
             "timeoutSeconds": str(WATCH_S),
         }
         async for event in self._api.watch(self._collection.path, SILENT_S, **query):
-            self._heard_s = time.monotonic()
+            self._hear()
             body = event["object"]
             if event["type"] == "ERROR":
                 raise ApiRefused(int(body.get("code") or 0), str(body.get("message")))
@@ -191,7 +209,7 @@ class Reflector:
                 self._malformed.read(body, partial(self._sink.drop, body))
             elif event["type"] != "BOOKMARK":
                 self._put(body)
-        self._heard_s = time.monotonic()
+        self._hear()
 
     def _put(self, body: Mapping[str, Any]) -> None:
         self._malformed.read(body, partial(self._sink.put, body))

@@ -29,3 +29,10 @@ class Pace:
         """
         self._due_s = max(self._due_s, now - self._slack_s) + max(self._pause_s, pause_s)
         return max(0.0, self._due_s - now)
+
+    def may(self, now: float) -> bool:
+        """Whether it may happen now; if so, it does."""
+        if max(self._due_s, now - self._slack_s) + self._pause_s > now:
+            return False
+        self.wait_s(now)
+        return True

@@ -42,6 +42,7 @@ ConditionType = Literal[
     "Diverged",
     "Complete",
     "Failed",
+    "Stalled",
 ]
 ConditionReason = (
     Phase
@@ -169,6 +170,7 @@ def conditions_of(
             why if phase == "Failed" else phase,
             message if phase == "Failed" else "",
         ),
+        stalled(phase == "Failed", why, message),
     )
 
 
@@ -181,6 +183,11 @@ def _ready(decision: Decision, trains: bool, refusal: str) -> Condition:
     if trains:
         return Condition("Ready", True, "Training", "")
     return Condition("Ready", False, decision.reason or decision.phase, decision.message)
+
+
+def stalled(stalls: bool, why: ConditionReason, message: str) -> Condition:
+    """Whether the job goes no further by itself; kstatus takes it for failed then."""
+    return Condition("Stalled", stalls, why if stalls else "Settled", message if stalls else "")
 
 
 def _accepted(job: HeddleJob, refusal: str) -> Condition:

@@ -21,6 +21,7 @@ from heddle_operator.report.conditions import (
     HolderCount,
     conditions_of,
     live_record,
+    stalled,
     summary_of,
     time_text,
     with_times,
@@ -142,7 +143,11 @@ def refused_status(
         reason: of the condition.
         trains: its pods do, though nobody follows them: its phase stays what it was.
     """
-    conditions = tuple(Condition(kind, False, reason, sentence) for kind in ("Ready", "Accepted"))
+    conditions = (
+        Condition("Ready", False, reason, sentence),
+        Condition("Accepted", False, reason, sentence),
+        stalled(not trains, reason, sentence),
+    )
     stated = with_times(conditions, before, job_generation, now_text)
     said = {row["type"] for row in stated}
     others = [row for row in before.get("conditions") or () if row.get("type") not in said]

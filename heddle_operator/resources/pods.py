@@ -7,7 +7,7 @@ Source: design, section 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,6 @@ from heddle_operator.inventory.host_ports import (
     PORTS,
     free_port,
     has_host_network,
-    host_ports,
     range_of,
 )
 from heddle_operator.inventory.quantities import times
@@ -119,12 +118,24 @@ def per_gpu_of(spec: Mapping[str, Any], defaults: WorkerDefaults) -> Mapping[str
     return {name: each for name, each in defaults.per_gpu.items() if name not in said}
 
 
+def trials(
+    job: HeddleJob, defaults: WorkerDefaults, now_wall_s: float, largest_gpus: int
+) -> Iterator[Body]:
+    """Pods of a job that are tried and never made: with one GPU, and with a whole node's.
+
+    A policy may take pods of whole nodes alone.
+    """
+    for gpus in sorted({1, largest_gpus}):
+        trial = CreatePod(f"{job.name}-dry-run", "dry-run", 0, gpus)
+        yield pod_body(job, trial, defaults, now_wall_s)
+
+
 def pod_body(
     job: HeddleJob,
     action: CreatePod,
     defaults: WorkerDefaults,
     now_wall_s: float,
-    neighbours: Iterable[Mapping[str, Any]] = (),
+    taken: frozenset[int] = frozenset(),
 ) -> Body:
     """One worker pod: tied to its node, with exactly the GPUs that were granted.
 
@@ -133,7 +144,7 @@ def pod_body(
         action: its name, its node and its GPUs.
         defaults: of the administrator.
         now_wall_s: of the wall clock.
-        neighbours: pods on its node, with whose ports its own must not collide.
+        taken: ports of its node that other pods have.
 
     Raises:
         NoHostPort: it has the network of its host, which has no port left for it.
@@ -141,7 +152,9 @@ def pod_body(
     spec, port = pod_spec_of(job, defaults), AGENT_PORT
     ports = range_of(defaults.host_ports)
     if has_host_network(spec) and ports is not None:
-        port = free_port(ports, host_ports(neighbours), action.name, action.node)
+        # A port may be held by what no watch tells, so that a later pod begins elsewhere.
+        begin = f"{action.name} {now_wall_s // 60:.0f}"
+        port = free_port(ports, taken, begin, action.node)
         spec = pod_spec_of(job, defaults, port)
     spec.pop("nodeName", None)
     spec |= {

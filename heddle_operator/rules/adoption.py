@@ -41,6 +41,7 @@ from heddle_operator.rules.gain import (
 from heddle_operator.rules.gang import turn_left_s
 from heddle_operator.rules.gpu_limits import (
     allowed_gpus,
+    causes_of_too_few,
     gpu_limits,
     left_by_quotas,
     most_gpus,
@@ -98,7 +99,9 @@ def consider_plan(view: View) -> Decision:
             )
     if allowed_gpus(job, observed, composition) < job.spec.elastic.min_gpus:
         sentence = too_few_gpus(job, observed, composition, left_out)
-        event = RecordEvent(f"waiting-{sentence}", "InsufficientGPUs", sentence)
+        causes = causes_of_too_few(observed, left_out)
+        key = f"waiting-{job.metadata.generation}-{observed.next_epoch}-{causes}"
+        event = RecordEvent(key, "InsufficientGPUs", sentence)
         told = (event,) if phase == "Pending" else ()
         return Decision(
             actions=told,

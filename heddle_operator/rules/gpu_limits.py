@@ -93,6 +93,17 @@ def too_few_gpus(
     return f"{sentence} ({joined(unusable)})"
 
 
+def causes_of_too_few(observed: Observed, left_out: Iterable[LeftOut]) -> str:
+    """The kinds of reasons of `too_few_gpus`: other pods change its numbers every second."""
+    kinds = {
+        "quota": left_by_quotas(observed.headroom),
+        "dealt": observed.dealt,
+        "left-out": tuple(left_out),
+        "unusable": observed.unusable,
+    }
+    return "-".join(kind for kind, found in kinds.items() if found)
+
+
 def left_by_quotas(room: Headroom) -> list[str]:
     """Sentence with the GPUs that quotas leave; empty without quotas."""
     rooms = ((room.gpus, "GPU"), (room.pods, "pod"))

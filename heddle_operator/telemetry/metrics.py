@@ -1,12 +1,12 @@
 """Metrics of the operator for Prometheus.
 
-Invariant: few labels; a job that is gone leaves no series behind.
+Invariant: few labels; a job that is gone leaves no series behind; of jobs the leader alone tells.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ TURNS_S = (0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
 
 class OperatorMetrics:
-    """The operator's series, in a registry of their own.
+    """The operator's series, in registries of their own: of itself, and of jobs.
 
     Args:
         version: of Heddle.
@@ -32,9 +32,9 @@ class OperatorMetrics:
     """
 
     def __init__(self, version: str = "", commit: str = "") -> None:
-        self.registry = CollectorRegistry()
+        self.registry, self.jobs = CollectorRegistry(), CollectorRegistry()
         self._gauges = {
-            key: Gauge(name, text, JOB, registry=self.registry)
+            key: Gauge(name, text, JOB, registry=self.jobs)
             for key, name, text in (
                 ("epoch", "heddle_job_epoch", "Epoch that trains"),
                 ("activeGPUs", "heddle_job_active_gpus", "GPUs of the running plan"),
@@ -79,26 +79,26 @@ class OperatorMetrics:
             )
         }
         self._phase = Gauge(
-            "heddle_job_phase", "1 for the job's phase", (*JOB, "phase"), registry=self.registry
+            "heddle_job_phase", "1 for the job's phase", (*JOB, "phase"), registry=self.jobs
         )
         self._type_speed = Gauge(
             "heddle_job_type_speed",
             "Speed of a GPU type beside its profile, where they differ",
             (*JOB, "gpu_type"),
-            registry=self.registry,
+            registry=self.jobs,
         )
         self._decisions = Counter(
             "heddle_decisions_total",
             "Plans that were adopted, kept, recommended or given up",
             (*JOB, "reason"),
-            registry=self.registry,
+            registry=self.jobs,
         )
         self._stall = Histogram(
             "heddle_reconfiguration_seconds",
             "Stall of a change of plan, from the end of the last old step, of a loss too",
             JOB,
             buckets=PARTS_S,
-            registry=self.registry,
+            registry=self.jobs,
         )
         self._loop_blocked, self._loop_cpu, self._decision, self._planning = (
             Histogram(name, text, buckets=buckets, registry=self.registry)
@@ -123,10 +123,25 @@ class OperatorMetrics:
             ("version", "commit"),
             registry=self.registry,
         ).labels(version, commit).set(1)
-        self.is_leader = Gauge(
+        self._is_leader = Gauge(
             "heddle_operator_is_leader", "1 while this operator decides", registry=self.registry
         )
+        self._denied = Gauge(
+            "heddle_denied_collections",
+            "Collections that the API server does not let this operator read",
+            registry=self.registry,
+        )
+        self._leads = False
         self._seen: dict[tuple[str, str], _Seen] = {}
+
+    def lead(self, leads: bool) -> None:
+        """This operator decides from now on, or does not."""
+        self._leads = leads
+        self._is_leader.set(leads)
+
+    def denied(self, count: Callable[[], int]) -> None:
+        """Count the collections that may not be read whenever somebody asks."""
+        self._denied.set_function(count)
 
     def take(self, namespace: str, job: str, status: Mapping[str, Any], decision: Decision) -> None:
         """Take over a job's status.
@@ -147,11 +162,7 @@ class OperatorMetrics:
                 gauge.labels(namespace, job).set(flat[key])
             elif key in flat:
                 gauge.labels(namespace, job).set(math.nan)
-        seen = self._seen.setdefault((namespace, job), _Seen())
-        if seen.phase and seen.phase != decision.phase:
-            self._phase.remove(namespace, job, seen.phase)
-        seen.phase = decision.phase
-        self._phase.labels(namespace, job, decision.phase).set(1)
+        seen = self.phase(namespace, job, decision.phase)
         self._take_speeds(namespace, job, status.get("typeSpeeds") or {}, seen)
         for key, reason in filter(None, map(_counted, decision.actions)):
             if seen.counted.add(key):
@@ -161,6 +172,15 @@ class OperatorMetrics:
         if last and last["epoch"] > seen.stalled_epoch:
             self._stall.labels(namespace, job).observe(last["stallSeconds"])
             seen.stalled_epoch = last["epoch"]
+
+    def phase(self, namespace: str, job: str, phase: str) -> _Seen:
+        """Take over the phase of a job; answers what is remembered of it."""
+        seen = self._seen.setdefault((namespace, job), _Seen())
+        if seen.phase and seen.phase != phase:
+            self._phase.remove(namespace, job, seen.phase)
+        seen.phase = phase
+        self._phase.labels(namespace, job, phase).set(1)
+        return seen
 
     def _take_speeds(
         self, namespace: str, job: str, told: Mapping[str, float | None], seen: _Seen
@@ -200,7 +220,8 @@ class OperatorMetrics:
 
     def text(self) -> bytes:
         """All series, as Prometheus reads them."""
-        return generate_latest(self.registry)
+        own = generate_latest(self.registry)
+        return own + generate_latest(self.jobs) if self._leads else own
 
 
 @dataclass(slots=True)

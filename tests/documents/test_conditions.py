@@ -70,7 +70,8 @@ def test_every_row_says_what_it_means(title):
 def test_every_series_is_explained():
     metrics = OperatorMetrics()
     series = {name.removesuffix("_total") for name in cells("Metrics", 1)}
-    assert series == {family.name for family in metrics.registry.collect()}
+    told = (*metrics.registry.collect(), *metrics.jobs.collect())
+    assert series == {family.name for family in told}
 
     async def of_an_agent():
         return _metrics(

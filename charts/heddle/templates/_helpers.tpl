@@ -21,14 +21,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end }}
 
-{{- define "heddle.labels" -}}
+{{- define "heddle.ownLabels" -}}
 {{ include "heddle.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
 {{- end }}
+
+{{- /* A key of several maps is written once: strict parsers refuse a second one.  Ours win. */ -}}
+{{- define "heddle.labels" -}}
+{{ merge (include "heddle.ownLabels" . | fromYaml) (.Values.commonLabels | default dict) | toYaml }}
 {{- end }}
 
 {{- define "heddle.serviceAccount" -}}

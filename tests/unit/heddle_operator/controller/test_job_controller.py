@@ -29,7 +29,7 @@ def test_a_job_is_planned_started_completed_and_its_pods_stay_ended(run):
         assert objects[BUDGET]["spec"]["minAvailable"] == 1
         assert objects[JOB]["status"]["epoch"] == 1
         assert list(stage.server.of("configmaps")) == ["tiny-epoch-1"]
-        assert stage.metrics.registry.get_sample_value(
+        assert stage.metrics.jobs.get_sample_value(
             "heddle_job_epoch", {"namespace": "ns", "job": "tiny"}
         )
         for timed in ("decision", "planning"):
@@ -132,7 +132,7 @@ def test_a_secret_of_somebody_else_keeps_the_job_from_starting_and_is_said(run):
 
     async def test(stage, port):
         await stage.phase("Invalid")
-        *_, accepted = stage.server.objects[JOB]["status"]["conditions"]
+        _, accepted, *_ = stage.server.objects[JOB]["status"]["conditions"]
         assert (accepted["status"], accepted["reason"]) == ("False", "NameTaken")
         assert "Secret tiny-token is there and not this job's" in accepted["message"]
         await stage.server.until(lambda s: stage.reasons() == {"NameTaken"})
@@ -315,6 +315,19 @@ def test_a_job_that_ended_stays_what_it_was_whatever_is_written_into_its_spec(ru
     run(test, limits={"deadlineSeconds": 1}, minGPUs=3)
 
 
+@pytest.mark.slow
+def test_a_job_that_failed_before_its_first_epoch_is_not_brought_back_by_a_longer_limit(run):
+    async def test(stage, port):
+        await stage.phase("Failed")
+        await asyncio.wait_for(stage.task, 10)
+        before = stage.server.objects[JOB]["status"]
+        await stage.follow_anew({"deadlineSeconds": 1000}, is_restarted=True)
+        await asyncio.wait_for(stage.task, 10)
+        assert stage.server.objects[JOB]["status"] == before
+
+    run(test, limits={"deadlineSeconds": 1}, minGPUs=3)
+
+
 def test_a_job_that_is_refused_asks_for_no_gpus_of_the_others(run):
     async def test(stage, port):
         await stage.phase("Pending")
@@ -323,6 +336,10 @@ def test_a_job_that_is_refused_asks_for_no_gpus_of_the_others(run):
         await stage.follow_anew({"steps": "many"}, is_restarted=False)
         await stage.phase("Invalid")
         assert uid not in stage.context.arbiter.jobs()
+        of_phase = {"namespace": "ns", "job": "tiny", "phase": "Invalid"}
+        assert stage.metrics.jobs.get_sample_value("heddle_job_phase", of_phase) == 1
+        rows = stage.server.objects[JOB]["status"]["conditions"]
+        assert {"Stalled": "True"}.items() <= {row["type"]: row["status"] for row in rows}.items()
 
     run(test, minGPUs=3)
 

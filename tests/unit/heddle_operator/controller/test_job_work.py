@@ -65,7 +65,7 @@ def test_neither_an_event_nor_a_metric_tells_of_a_record_that_is_not_written(run
 
         def counted():
             name = "heddle_decisions_total"
-            return stage.metrics.registry.get_sample_value(name, adopted)
+            return stage.metrics.jobs.get_sample_value(name, adopted)
 
         change = stage.pod.change
 

@@ -36,11 +36,11 @@ class Operators:
         self.environment = {**os.environ, **own}
         self.processes = []
 
-    async def start(self):
+    async def start(self, *options):
         port = free_port()
         command = (
             *("-m", "heddle_operator", "run", "--port", str(port)),
-            *("--lease-namespace", "ops", "--lease-seconds", "4"),
+            *("--lease-namespace", "ops", "--lease-seconds", "4", *options),
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -106,6 +106,27 @@ def test_it_leads_follows_jobs_answers_probes_and_ends_when_told(tmp_path):
         metadata = server.objects[JOB]["metadata"]
         assert "finalizers" not in metadata
         assert "annotations" not in metadata
+
+    run(tmp_path, test)
+
+
+def test_a_namespace_that_may_not_be_read_holds_up_its_own_jobs_alone(tmp_path):
+    async def test(server, operators):
+        of_gone = JOB.replace("/ns/", "/gone/")
+        await put_invalid_job(server)
+        await server.put(of_gone, {**server.objects[JOB], "metadata": {}})
+        refused = [f"GET /namespaces/gone/{plural}" for plural in ("pods", "configmaps")]
+        for path in refused:  # as where its Role is gone
+            server.refuses[path] = (403, "it is forbidden in the namespace gone")
+        _, url = await operators.start("--namespace", "ns", "--namespace", "gone")
+        await server.until(lambda s: phase(s) == "Invalid")
+        assert await fetch(f"{url}/readyz") == (200, "ok")
+        assert "heddle_denied_collections 3.0" in (await fetch(f"{url}/metrics"))[1]
+        assert "status" not in server.objects[of_gone]
+        for path in refused:
+            del server.refuses[path]
+        await server.until(lambda s: "status" in s.objects[of_gone])
+        await until_it_says(f"{url}/metrics", 200, "heddle_denied_collections 0.0")
 
     run(tmp_path, test)
 

@@ -6,7 +6,12 @@ import pytest
 
 from heddle_operator.controller.status_writer import LEAST_S, PROGRESS_S, StatusThrottle
 
-FIRST = {"phase": "Running", "progress": {"step": 1}}
+
+def conditions(message, status="False"):
+    return [{"type": "Planned", "status": status, "message": message}]
+
+
+FIRST = {"phase": "Running", "progress": {"step": 1}, "conditions": conditions("4 GPUs")}
 
 
 @pytest.mark.parametrize(
@@ -15,9 +20,12 @@ FIRST = {"phase": "Running", "progress": {"step": 1}}
         (FIRST, 0.0),
         ({**FIRST, "phase": "Recovering"}, LEAST_S),
         ({**FIRST, "progress": {"step": 2}}, PROGRESS_S),
-        ({"phase": "Recovering", "progress": {"step": 2}}, LEAST_S),
+        ({**FIRST, "phase": "Recovering", "progress": {"step": 2}}, LEAST_S),
+        ({**FIRST, "message": "3 GPUs", "conditions": conditions("3 GPUs")}, PROGRESS_S),
+        ({**FIRST, "usableGPUs": 3}, PROGRESS_S),
+        ({**FIRST, "conditions": conditions("4 GPUs", "True")}, LEAST_S),
     ],
-    ids=["nothing", "phase", "progress", "both"],
+    ids=["nothing", "phase", "progress", "both", "words", "GPUs", "condition"],
 )
 def test_changes_are_written_at_once_and_progress_now_and_then(status, wait_s):
     pace = StatusThrottle()

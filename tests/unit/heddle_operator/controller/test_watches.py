@@ -28,7 +28,7 @@ class Followed:
     def drop(self, body):
         self.calls.append(("drop", body["metadata"]["name"]))
 
-    def start(self):
+    def start(self, listed):
         self.is_started.set()
 
     async def close(self):

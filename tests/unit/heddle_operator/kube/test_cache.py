@@ -159,3 +159,25 @@ def test_a_jobs_own_objects_wake_that_job():
     cache = ObjectCache(told.append)
     cache.put("ConfigMap", {**a_pod(1, gpus=0), "spec": {}, "status": {}})
     assert told == ["j1"]
+
+
+def with_port(port, version, uid, **how):
+    pod = a_pod(version, uid, **how)
+    pod["metadata"]["labels"], pod["metadata"]["ownerReferences"] = {}, []
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 1, "hostPort": port}]
+    return pod
+
+
+def test_ports_of_a_node_are_those_of_all_pods_there_until_they_end():
+    cache = ObjectCache()
+    cache.put("Pod", with_port(8500, 1, "consul"))
+    cache.put("Pod", with_port(8502, 1, "other", node="n2"))
+    own = a_pod(1, "own", node="")
+    own["metadata"]["annotations"] = {"heddle.dev/node": "n1"}
+    own["spec"]["containers"][0]["ports"] = [{"hostPort": 8470}]
+    cache.put("Pod", own)
+    assert cache.host_ports("n1") == {8500, 8470}
+    assert cache.host_ports("n2") == {8502}
+    cache.release("consul")
+    cache.release("other")
+    assert (cache.host_ports("n1"), cache.host_ports("n2")) == ({8470}, frozenset())

@@ -75,14 +75,31 @@ def test_where_they_cannot_be_read_the_refusal_is_believed_for_a_while(run, stat
 def test_a_template_is_tried_until_it_is_taken_and_nothing_is_stored(run):
     async def test(rules, server):
         server.refuses["POST /pods"] = (403, "violates PodSecurity")
-        assert await rules.template_problem(lambda: POD, 0.0) == "violates PodSecurity"
+        assert await rules.template_problem(lambda: [POD], 0.0) == "violates PodSecurity"
         server.refuses.clear()
-        assert await rules.template_problem(lambda: POD, 4.0) == "violates PodSecurity"
-        assert await rules.template_problem(lambda: POD, 5.0) == ""
+        assert await rules.template_problem(lambda: [POD], 4.0) == "violates PodSecurity"
+        assert await rules.template_problem(lambda: [POD], 5.0) == ""
         count = len(server.requests)
-        assert await rules.template_problem(lambda: POD, 500.0) == ""
+        assert await rules.template_problem(lambda: [POD], 500.0) == ""
         assert len(server.requests) == count
         assert server.of("pods") == {}
+
+    run(test)
+
+
+def test_a_policy_that_takes_pods_of_whole_nodes_alone_takes_the_template(run):
+    async def test(rules, server):
+        whole = {**POD, "metadata": {"name": "whole"}}
+        refused = []
+
+        def pods():
+            server.refuses["POST /pods"] = (403, "a pod takes all GPUs of its node")
+            yield POD
+            refused.append(server.refuses.pop("POST /pods"))
+            yield whole
+
+        assert await rules.template_problem(pods, 0.0) == ""
+        assert len(refused) == 1
 
     run(test)
 
@@ -91,7 +108,7 @@ def test_a_template_is_tried_until_it_is_taken_and_nothing_is_stored(run):
 def test_a_quota_is_no_matter_of_the_template(run, refusal):
     async def test(rules, server):
         server.refuses["POST /pods"] = refusal
-        assert await rules.template_problem(lambda: POD, 0.0) == ""
+        assert await rules.template_problem(lambda: [POD], 0.0) == ""
 
     run(test)
 
@@ -100,9 +117,9 @@ def test_the_priority_is_asked_for_again_once_the_quota_may_let_the_pod_in(run):
     async def test(rules, server):
         resolved = {**POD, "spec": {"priority": 1000}}
         server.refuses["POST /pods"] = (403, REFUSAL)
-        assert await rules.template_problem(lambda: resolved, 0.0) == ""
+        assert await rules.template_problem(lambda: [resolved], 0.0) == ""
         server.refuses.clear()
-        assert await rules.template_problem(lambda: resolved, TRY_AGAIN_S[1]) == ""
+        assert await rules.template_problem(lambda: [resolved], TRY_AGAIN_S[1]) == ""
         assert rules.priority == 1000
 
     run(test)
@@ -111,9 +128,9 @@ def test_the_priority_is_asked_for_again_once_the_quota_may_let_the_pod_in(run):
 def test_a_server_that_fails_says_nothing_of_the_template(run):
     async def test(rules, server):
         server.refuses["POST /pods"] = (503, "etcd is away")
-        assert await rules.template_problem(lambda: POD, 0.0) == ""
+        assert await rules.template_problem(lambda: [POD], 0.0) == ""
         server.refuses["POST /pods"] = (422, "spec.containers: required")
-        assert await rules.template_problem(lambda: POD, 5.0) == "spec.containers: required"
+        assert await rules.template_problem(lambda: [POD], 5.0) == "spec.containers: required"
 
     run(test)
 
@@ -122,7 +139,7 @@ def test_the_priority_is_what_admission_makes_of_the_template(run):
     async def test(rules, server):
         assert rules.priority == 0
         resolved = {**POD, "spec": {"priority": 1000}}  # as admission does with the class
-        assert await rules.template_problem(lambda: resolved, 0.0) == ""
+        assert await rules.template_problem(lambda: [resolved], 0.0) == ""
         assert rules.priority == 1000
 
     run(test)

@@ -69,7 +69,8 @@ def test_progress_is_kept_while_nobody_can_be_asked(before):
 def test_a_job_that_is_refused_says_so_in_its_conditions():
     found = refused_status(3, "spec.model.name: unknown", {}, "T1")
     rows = [(row["type"], row["status"], row["reason"]) for row in found["conditions"]]
-    assert rows == [("Ready", "False", "InvalidSpec"), ("Accepted", "False", "InvalidSpec")]
+    said = {"Ready": "False", "Accepted": "False", "Stalled": "True"}
+    assert rows == [(kind, held, "InvalidSpec") for kind, held in said.items()]
     assert (found["phase"], found["observedGeneration"]) == ("Invalid", 3)
     assert condition(found, "Accepted")["message"] == "spec.model.name: unknown"
 
@@ -79,8 +80,10 @@ def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
     for trains, phase in ((False, "Invalid"), (True, "Running")):
         found = refused_status(3, "no", before, "T2", trains=trains)
         assert found["phase"] == phase
-        others = [row for row in before["conditions"] if row["type"] not in ("Ready", "Accepted")]
-        assert found["conditions"][2:] == others
+        told = ("Ready", "Accepted", "Stalled")
+        others = [row for row in before["conditions"] if row["type"] not in told]
+        assert found["conditions"][3:] == others
+        assert condition(found, "Stalled")["status"] == str(not trains)
         assert condition(found, "Accepted")["message"] == "no"
 
 

@@ -100,6 +100,18 @@ def test_too_few_gpus_name_the_nodes_that_cannot_be_used_and_count_the_rest():
     )
 
 
+def test_pods_of_others_that_come_and_go_make_no_further_event():
+    def event(*unusable, **elastic):
+        observed = Observed(unusable=unusable)
+        (found,) = decide(view_of(a_job(minGPUs=2, **elastic), observed, 0.0)).actions
+        return found
+
+    first, second = event(("n0", "is full")), event(("n0", "is full"), ("n1", "is full"))
+    assert first.message != second.message
+    assert first.key == second.key
+    assert event().key != first.key
+
+
 def test_a_planner_without_a_plan_is_told_in_its_own_words():
     job = a_job()
     operator = FakeOperator(job, a_cluster(job, "a"))

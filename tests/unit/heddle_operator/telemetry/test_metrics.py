@@ -27,6 +27,7 @@ STATUS = {
 
 def told(*decisions, status=STATUS, job="tiny"):
     metrics = OperatorMetrics()
+    metrics.lead(True)
     for decision in decisions:
         metrics.take("ns", job, status, decision)
     return metrics
@@ -37,7 +38,7 @@ def lines(metrics):
 
 
 def value(metrics, name, **labels):
-    return metrics.registry.get_sample_value(name, {"namespace": "ns", "job": "tiny", **labels})
+    return metrics.jobs.get_sample_value(name, {"namespace": "ns", "job": "tiny", **labels})
 
 
 @pytest.mark.parametrize(
@@ -159,3 +160,18 @@ def test_a_gpu_type_has_a_speed_as_long_as_it_differs_from_its_profile():
     metrics.take("ns", "tiny", {**STATUS, "typeSpeeds": {"h100": 2.0}}, running)
     metrics.forget("ns", "tiny")
     assert not lines(metrics)
+
+
+def test_of_jobs_the_leader_alone_tells():
+    metrics = told(Decision(actions=(), phase="Running", message=""))
+    assert lines(metrics)
+    metrics.lead(False)
+    assert not lines(metrics)
+    assert "heddle_operator_is_leader 0.0" in metrics.text().decode()
+
+
+def test_a_refused_job_has_its_phase_alone():
+    metrics = told(Decision(actions=(), phase="Pending", message=""))
+    metrics.phase("ns", "tiny", "Invalid")
+    assert value(metrics, "heddle_job_phase", phase="Invalid") == 1
+    assert value(metrics, "heddle_job_phase", phase="Pending") is None
