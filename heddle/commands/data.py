@@ -94,6 +94,13 @@ def prepare(
 
     if bool(inputs) == (builtin is not None):
         raise click.UsageError("give exactly one of --input and --builtin")
+    if text_key == "" or prompt_key == "" or completion_key == "":
+        raise click.UsageError("a key of records is empty; name the key of the text")
+    if output.suffix in (".bin", ".idx"):
+        raise click.UsageError(
+            f"--output {output} is a prefix, to which .bin and .idx are added; leave out "
+            f"{output.suffix}"
+        )
     if builtin is not None:
         inputs = (Path(sysconfig.get_paths()["stdlib"]),)
     if (prompt_key is None) != (completion_key is None):

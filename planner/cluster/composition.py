@@ -20,7 +20,7 @@ from typing import Any
 from planner.errors import InvalidComposition
 from planner.wording import did_you_mean, kind_of
 
-_GROUP = re.compile(r"^(?P<nodes>[0-9]{1,9})x(?P<gpus>[0-9]{1,9})$")
+_GROUP = re.compile(r"^(?P<nodes>[0-9]{1,99})x(?P<gpus>[0-9]{1,99})$")
 _NODE_KEYS = ("name", "type", "gpus", "link_domain", "speed_factor", "price", "nic_gbit_s", "hosts")
 _BYTES_PER_GBIT = 1e9 / 8
 # Beyond these somebody has mistyped, and a search would take for ever.

@@ -29,6 +29,9 @@ Scores = Literal["flash", "fused", "eager", "fp32"]
 StageRecompute = Literal["none", "selective", "full"]  # what a backward pass computes again
 _NO_COST = ("name", "layers", "recompute", "arithmetic")  # on which no cost of a layer depends
 LARGEST = 10**9  # of a model's sizes; beyond it somebody has mistyped
+# The deepest that were ever trained have a thousand (Wang et al., "DeepNet", 2022); planner and
+# operator look at each of them.
+MOST_LAYERS = 1024
 LONGEST = 200  # characters of a name: it is part of the names of files
 VOCABULARY_MULTIPLE = 128  # Megatron's --make-vocab-size-divisible-by
 
@@ -119,6 +122,13 @@ class ModelShape:
         if min(self.layers, self.hidden, self.heads, self.kv_heads, self.ffn, self.vocab) < 1:
             raise InvalidWorkload(
                 f"model {self.name!r} has a size below 1; every size must be positive",
+                code="OutOfRange",
+            )
+        if self.layers > MOST_LAYERS:
+            raise InvalidWorkload(
+                f"model {self.name!r} has {self.layers:,} layers; it may have at most "
+                f"{MOST_LAYERS:,}, so correct its configuration",
+                field="layers",
                 code="OutOfRange",
             )
         if (not self.head_width and self.hidden % self.heads) or self.heads % self.kv_heads:

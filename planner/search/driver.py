@@ -111,8 +111,10 @@ class _Search:
         request, state = self._request, self._state
         current = None
         if request.current is not None:
+            begun_s = self._budget.now_s()
             current = state.evaluator.as_it_is(request.current)
             state.pool.offer(current)
+            state.record("current plan", begun_s)
         pricing = self._pricing()
         if pricing is not None:
             self._load(pricing)

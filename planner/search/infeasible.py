@@ -1,7 +1,8 @@
 """Say why no plan fits: which term binds, on which GPU type, and by how much.
 
 The nearest template needs the least memory beyond its GPUs' own, with the split of layers that
-minimises memory. Other causes are reported only where memory suffices.
+minimises memory. Other causes are reported only where memory suffices. Not all templates are
+tried, so that less than the named memory may suffice.
 Invariant: one sentence, with what was found, what is allowed, and what to do.
 """
 
@@ -104,14 +105,19 @@ class _Attempt:
         return groups + (spread if self.ep > 1 else "")
 
 
-def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Attempt]:
+def _attempts(
+    request: PlanRequest, choices: Sequence[Option], micro_batch: int
+) -> Iterator[_Attempt]:
     """The deepest templates of all types together, of one option, and with experts spread.
+
+    Replicas are as many as have a micro-batch each.
 
     Of all types together, each has the largest TP groups up to a degree: to try all degrees of each
     would take four times as long for every further type.
     """
     room, deepest, limits = room_of(request.composition), request.deepest, request.max_gpus
     experts = request.workload.model.experts
+    most_replicas = request.workload.global_batch // micro_batch
     groups = {o: min(room[o], limits.most(o[0])) // o[1] for o in choices}
     by_type: dict[str, list[Option]] = {}
     for option in choices:
@@ -126,7 +132,7 @@ def _attempts(request: PlanRequest, choices: Sequence[Option]) -> Iterator[_Atte
     for option, count in groups.items():
         yield _Attempt((option,) * min(count, deepest))
         replicas = 1
-        while experts is not None and request.allow_ep and replicas <= count:
+        while experts is not None and request.allow_ep and replicas <= min(count, most_replicas):
             ways = replicas * option[1]
             ep = max(n for n in range(1, ways + 1) if experts.count % n == 0 and ways % n == 0)
             yield _Attempt((option,) * min(count // replicas, deepest), replicas, ep)
@@ -215,7 +221,7 @@ def _memory(
     is_limited = limits.binds(request.composition)
     if is_limited:  # GPUs with most memory come first
         choices = sorted(choices, key=lambda o: -usable_bytes(workload, profile.gpu_type(o[0])))
-    for attempt in islice(_attempts(request, choices), MOST_ATTEMPTS):
+    for attempt in islice(_attempts(request, choices, micro_batch), MOST_ATTEMPTS):
         if nearest is not None and (nearest.short == 0 or interrupted()):
             break
         try:
@@ -248,7 +254,8 @@ def _memory(
         f"memory binds: with {attempt}, the most that {allowing} allow, {workload.model.name} "
         f"needs {_size(held.peak_bytes)} on a GPU of type {nearest.gpu_type} at micro-batch "
         f"{micro_batch}, {_size(held.peak_bytes - nearest.short)} are usable "
-        f"({_size(nearest.short)} short); the largest term is {term} with {_size(size)}; {remedy}"
+        f"(at most {_size(nearest.short)} short); the largest term is {term} with {_size(size)}; "
+        + remedy
         + _hint(request, workload.model, len(attempt.stages), term)
     )
 

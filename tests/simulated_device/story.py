@@ -295,7 +295,7 @@ def _lose_rank_1(actor: Actor, spec: TrainingSpec) -> None:
 
 def _go_on_alone(actor: Actor, spec: TrainingSpec, folder: Path) -> None:
     step = actor.state.progress.step
-    assert actor.state.catch_up(step, None) is None
+    assert actor.state.catch_up(Resume(step=step)) is None
     directive = directive_of(4, spec, 1, 3)
     directive = directive.model_copy(update={"reason": "loss", "resume": Resume(step=step)})
     actor.switch(actor.prepare(directive))

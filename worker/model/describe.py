@@ -27,8 +27,8 @@ def describe(entry_point: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise InvalidWorkload(
-            f"entry point {entry_point} gave no model ({type(error).__name__}); it must print "
-            f"nothing and return within {LIMIT_S:g} s",
+            f"entry point {entry_point} gave no model ({type(error).__name__}); it must return "
+            f"within {LIMIT_S:g} s",
             code="Failed",
         ) from None
     if not found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 
@@ -13,9 +14,16 @@ from worker.model.own import shape_of
 def main(arguments: list[str]) -> int:
     """Print it; the exit status."""
     try:
-        config = {"model_type": OWN, **shape_of(arguments[0]).to_json()}
+        with contextlib.redirect_stdout(sys.stderr):  # what the user's module prints
+            config = {"model_type": OWN, **shape_of(arguments[0]).to_json()}
     except HeddleError as error:
         sys.stderr.write(f"{error}\n")
+        return 2
+    except SystemExit as error:
+        sys.stderr.write(
+            f"entry point {arguments[0]} ended its process (sys.exit({error.code})); let it return "
+            "the layers and the loss\n"
+        )
         return 2
     sys.stdout.write(json.dumps(config, indent=1) + "\n")
     return 0

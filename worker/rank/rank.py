@@ -13,14 +13,14 @@ import traceback
 from collections.abc import Callable
 from typing import TypeVar
 
-from worker.contract import Directive, RankPhase, Resume, SwitchRecord, TrainingSpec
+from worker.contract import Directive, RankPhase, SwitchRecord, TrainingSpec
 from worker.control.calls import Calls
 from worker.control.channel import Channel
 from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
 from worker.error_kinds import Trouble, cause_of, has_lost_its_state
-from worker.errors import EngineFailed, NonFinite, RendezvousFailed
+from worker.errors import NonFinite, RendezvousFailed
 from worker.log_lines import note
 from worker.rank.change import Change
 from worker.rank.final_save import FinalSave
@@ -121,24 +121,14 @@ class Rank:
             return
         self._trouble = Trouble()
         resume = directive.resume if self._phase in STANDING else None
-        if resume is not None and not self._catch_up(directive.epoch, resume):
+        if resume and (error := self._state.catch_up(resume)):
+            self._change.failed_epoch, self._trouble = directive.epoch, Trouble.of(error)
+            self._report()
+            if has_lost_its_state(error):
+                raise SystemExit(1)
             return
         model = directive.training.model_shape()
         self._change.prepare(model, directive, self._state.holdings(model))
-
-    def _catch_up(self, epoch: int, resume: Resume) -> bool:
-        """Whether this rank is at the step that the survivors of an epoch agreed on."""
-        try:
-            sentence = self._state.catch_up(resume.step, resume.gradient_norm)
-        except Exception as error:
-            self._change.failed_epoch = epoch
-            self._halt(error)
-            return False
-        if sentence is not None:
-            self._change.failed_epoch = epoch
-            self._trouble = Trouble.of(EngineFailed(sentence))
-            self._report()
-        return sentence is None
 
     def _poll_preparation(self) -> None:
         is_new, error = self._change.poll()

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from planner.model.shape import ModelShape
 from planner.plans.ranks import RankMap, Seat
-from worker.contract import TrainingSpec
+from worker.contract import Resume, TrainingSpec
 from worker.device.device import Device
 from worker.engine.seam import Buffers, Engine, Parts, Progress
+from worker.errors import EngineFailed
 from worker.rank.memory import note_memory
 from worker.rank.preparation import Prepared
 from worker.state.held_state import HeldState
@@ -86,16 +87,21 @@ class RankState:
                 held.add_shards(layout.seat, layout.shards, layout.buffers)
         return held
 
-    def catch_up(self, step: int, gradient_norm: float | None) -> str | None:
-        """Go to `step` completed steps, as the survivors agreed; one sentence if that cannot be.
+    def catch_up(self, resume: Resume) -> Exception | None:
+        """Go to the step that the survivors agreed on; why that cannot be, or has failed.
 
         Once a norm is known anywhere, every rank has all its gradients: they are applied with it.
         """
-        at = self.progress.step
-        if at == step - 1 and gradient_norm is not None and self.engine is not None:
-            self.engine.apply(gradient_norm)
+        at, step, norm = self.progress.step, resume.step, resume.gradient_norm
+        if at == step - 1 and norm is not None and self.engine is not None:
+            try:
+                self.engine.apply(norm)
+            except Exception as error:
+                return error
         elif at != step and self.layout is not None:
-            return f"the recovery asks for step {step}, this rank is at {at} and cannot reach it"
+            return EngineFailed(
+                f"the recovery asks for step {step}, this rank is at {at} and cannot reach it"
+            )
         return None
 
     def hold_also(self, layout: Layout, progress: Progress) -> None:

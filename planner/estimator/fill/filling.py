@@ -74,7 +74,8 @@ def fill_template(
     """Fill slot `k` in every way that a plan with so many pipelines may want.
 
     Micro-batches are at least half of an even share; where an even share is below the depth, so
-    that fewer activations live at once, fillings for few micro-batches come on top.
+    that fewer activations live at once, fillings for few micro-batches come on top.  Where none of
+    these fits, fillings for the even share alone may.
     """
     options, depth = plan.options[k], plan.depth[k]
     plan.filling_count[k, 0] = 0
@@ -88,13 +89,19 @@ def fill_template(
             break
         even = t.batch / (t.sizes[size] * pipelines)
         least = max(1, int(even / 2))
-        few = 0
+        few, largest = 0, t.batch // t.sizes[size]
         if even < depth:
             few = max(1, min(math.ceil(1.25 * even), depth - 1))
-        for most in (few, t.batch // t.sizes[size]):
+        fewest = max(1, math.ceil(even))
+        if fewest in (few, largest) or even >= depth:
+            fewest = 0
+        begun = plan.filling_count[k, 0]
+        for most in (few, largest, fewest):
             start = plan.filling_count[k, 0]
             stop = min(start + per_size, plan.size.shape[1])
             if most == 0 or start == stop:
+                continue
+            if most == fewest and start > begun:
                 continue
             if not look_at_stages(t, plan, k, size, most, is_linear, work):
                 continue

@@ -131,6 +131,12 @@ def _check(given: Path) -> None:
         raise InvalidDataset(
             f"input {str(given)!r} does not exist; name files or folders", code="Missing"
         )
+    if not given.is_file() and not given.is_dir():
+        raise InvalidDataset(
+            f"input {str(given)!r} is neither a file nor a folder; write its text into a .txt, "
+            ".jsonl or .parquet file",
+            code="Unsupported",
+        )
     if given.suffix.lower() == ".json" and not given.is_dir():
         raise InvalidDataset(
             f"input {str(given)!r} is JSON, whose brackets and keys would be trained on; "
@@ -150,11 +156,13 @@ def _files(inputs: Iterable[Path]) -> Iterator[Path]:
 
 
 def _files_of(folder: Path) -> list[tuple[Path, str]]:
-    """Files with their real paths: one look-up is enough, as linked folders are left out."""
+    """Files with their real paths, but for hidden ones; linked folders are left out."""
     suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
     top, real = str(folder), _real(folder)
     found: list[str] = []
-    for parent, _, names in os.walk(top):
+    for parent, folders, names in os.walk(top):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        names = [name for name in names if not name.startswith(".")]
         below = parent[len(top) :].strip("/")
         start = f"{below}/" if below else ""
         found += [f"{start}{name}" for name in names if name.lower().endswith(suffixes)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InvalidWorkload
+from planner.model.config import OWN
 from planner.model.own import OwnTensors
 from tests.builders import MODEL
 from tests.refusals import refused
+from worker.model import own_config
 from worker.model.model import Head
 from worker.model.own import OwnModel, class_of, own_model, shape_of
 
@@ -36,6 +39,27 @@ def half_a_model():
 
 def fails():
     raise OSError("no disk")
+
+
+def talks():
+    print("loading")
+    return own_model("mixer:model")
+
+
+def leaves():
+    sys.exit(3)
+
+
+def test_what_an_entry_point_prints_is_no_part_of_the_answer(capsys):
+    assert own_config.main([f"{__name__}:talks"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["model_type"] == OWN
+    assert said.err == "loading\n"
+
+
+def test_an_entry_point_that_ends_its_process_is_one_sentence(capsys):
+    assert own_config.main([f"{__name__}:leaves"]) == 2
+    assert "ended its process (sys.exit(3))" in capsys.readouterr().err
 
 
 def test_the_example_is_a_model_with_its_tensors():

@@ -8,7 +8,9 @@ import torch
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
+from worker.contract import Resume
 from worker.engine.seam import Progress
+from worker.errors import HalfUpdated
 from worker.rank.rank_state import Layout, RankState
 from worker.state.held_state import all_pieces
 
@@ -66,9 +68,24 @@ def test_both_layouts_can_be_sent():
         assert all(map(torch.equal, held.read(piece), cut(piece, whole)))
 
 
+def resume(step, norm):
+    return Resume(step=step, gradient_norm=norm)
+
+
+def test_an_update_that_fails_is_told_as_its_error(monkeypatch):
+    state = trained(7, gradients_step=7)
+    failure = HalfUpdated(7, RuntimeError("a kernel failed"))
+
+    def apply(_):
+        raise failure
+
+    monkeypatch.setattr(state.engine, "apply", apply)
+    assert state.catch_up(resume(8, 2.5)) is failure
+
+
 def test_gradients_are_applied_with_the_norm_that_others_know():
     state = trained(7, gradients_step=7)
-    assert state.catch_up(8, 2.5) is None
+    assert state.catch_up(resume(8, 2.5)) is None
     assert state.engine.norms == [2.5]
     assert state.progress.step == 8
 
@@ -76,7 +93,7 @@ def test_gradients_are_applied_with_the_norm_that_others_know():
 @pytest.mark.parametrize("norm", [None, 2.5])
 def test_a_rank_that_is_there_already_changes_nothing(norm):
     state = trained(8, gradients_step=8)
-    assert state.catch_up(8, norm) is None
+    assert state.catch_up(resume(8, norm)) is None
     assert (state.engine.norms, state.progress.step) == ([], 8)
 
 
@@ -85,15 +102,15 @@ def test_a_rank_that_is_there_already_changes_nothing(norm):
 )
 def test_a_step_that_cannot_be_reached_is_one_sentence(at, step, norm):
     state = trained(at, gradients_step=at)
-    sentence = state.catch_up(step, norm)
-    assert sentence == (
+    error = state.catch_up(resume(step, norm))
+    assert str(error) == (
         f"the recovery asks for step {step}, this rank is at {at} and cannot reach it"
     )
     assert state.engine.norms == []
 
 
 def test_a_joiner_reaches_every_step_for_it_holds_nothing():
-    assert RankState().catch_up(8, 2.5) is None
+    assert RankState().catch_up(resume(8, 2.5)) is None
 
 
 def test_a_commit_gives_the_state_to_the_new_engine_and_answers_the_old_one():

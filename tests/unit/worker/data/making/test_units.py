@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -31,6 +32,17 @@ def test_plain_json_is_refused_for_its_syntax_is_no_text(tmp_path, name):
     (tmp_path / name).write_text('{"text": "one"}\n')
     with refused(InvalidDataset, "Unsupported"):
         list(each_unit([tmp_path / name]))
+
+
+def test_a_pipe_has_no_kind_and_hidden_files_are_left_out(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with refused(InvalidDataset, "Unsupported"):
+        list(each_unit([tmp_path / "pipe"]))
+    for hidden in (".hidden.txt", ".git/a.txt", "a.txt"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        (tmp_path / hidden).write_text("one")
+    (unit,) = each_unit([tmp_path])
+    assert unit.files == (str(tmp_path / "a.txt"),)
 
 
 def test_a_digest_names_the_unit_its_files_and_the_settings(tmp_path):
