@@ -172,18 +172,22 @@ def train(
 
 @contextlib.contextmanager
 def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
-    """The run, with its own id and its output folder."""
+    """The run, with its own id, its output folder and the folder of its checkpoints."""
     import secrets
 
-    from heddle.train.checkpoints import has_checkpoint, remove_checkpoints
+    from heddle.train.checkpoints import has_checkpoint, path_of, remove_checkpoints
+    from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
     from heddle.train.preconditions.output_folder import OutputFolder
     from worker.weights.run_record import RunRecord
 
     assert choices.job.spec.output is not None
     folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
     record = RunRecord(run=run, job=name, host=os.uname().nodename, pid=os.getpid())
-    saved = choices.job.name if has_checkpoint(choices.job) else ""
-    with contextlib.closing(OutputFolder(folder, record, fresh, saved)) as held:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(CheckpointFolder(path_of(choices.job), record)))
+        saved = choices.job.name if has_checkpoint(choices.job) else ""
+        output_folder = OutputFolder(folder, record, fresh, saved)
+        held = stack.enter_context(contextlib.closing(output_folder))
         if held.note:
             click.echo(f"note: {held.note}", err=output == "json")
         if fresh:

@@ -9,8 +9,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from heddle.train.checkpoints import has_checkpoint
+from heddle.train.checkpoints import has_checkpoint, path_of
 from heddle.train.choices import Choices
+from heddle.train.preconditions.checkpoint_folder import why_taken
 from heddle.train.preconditions.output_folder import ANOTHER, look
 from heddle.train.run import check_nodes
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -67,8 +68,9 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         try:
             use = look(folder, is_fresh, job.name if has_checkpoint(job) else "")
             removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
-            if use.refusal:
-                yield use.refusal
+            refusal = use.refusal or why_taken(path_of(job))
+            if refusal:
+                yield refusal
         except HeddleError as error:
             yield str(error)
         yield from _room(folder, job.workload.model, removed_bytes)

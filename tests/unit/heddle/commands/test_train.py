@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from click.testing import CliRunner
 
 from heddle.commands import train as command
 from heddle.commands.train import MOST_RANKS, train
+from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
 from heddle.train.run import MOST_GPUS
 from heddle_operator.apis.errors import InvalidJob
 from worker.device.gpus import Nvml
+from worker.weights.run_record import RunRecord
 
 EXAMPLE = str(Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml")
 
@@ -77,3 +81,18 @@ def test_the_first_line_says_what_ctrl_c_does(tmp_path):
     done = invoked(EXAMPLE, "--output-path", str(tmp_path))
     assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C saves a checkpoint")
     assert isinstance(done.exception, AssertionError)  # it would have started
+
+
+@pytest.mark.parametrize("option", ["--check", "--fresh", "--headless"])
+def test_checkpoints_that_another_run_saves_are_neither_shared_nor_removed(tmp_path, option):
+    job, saves = tmp_path / "job.yaml", tmp_path / "saves"
+    saved = saves / "tiny" / "step-3.e1" / "manifest.json"
+    job.write_text(Path(EXAMPLE).read_text() + f"  checkpoint: {{path: {saves}}}\n")
+    record = RunRecord(run="one", job="tiny", host=os.uname().nodename, pid=os.getpid())
+    with contextlib.closing(CheckpointFolder(str(saves / "tiny"), record)):
+        saved.parent.mkdir()
+        saved.touch()
+        error = invoked(str(job), option, "--output-path", str(tmp_path / "other")).exception
+        assert isinstance(error, InvalidJob)
+        assert str(error).startswith(f"checkpoints in {saves}/tiny are saved by process ")
+        assert saved.exists()
