@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
 NARROW = 80  # columns below which the live view does not fit
-MOST_RANKS = 32  # `heddle.train.run.MOST_GPUS`, which must not be imported here
+MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported here
 
 
 @click.command()
@@ -223,8 +223,8 @@ def _train(
 
     from heddle.local.run_folder import run_folder
     from heddle.train.local_job import LocalJob, run_options
-    from heddle.train.run import check_nodes
     from heddle.train.screen.show import show
+    from heddle.train.script import check_nodes
     from heddle_operator.apis.errors import ProcessFailed
 
     is_quiet = output == "json"

@@ -16,8 +16,15 @@ from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
 from heddle.train.preconditions.given_job import with_options
 from heddle.train.preconditions.given_plan import given_plan
-from heddle.train.run import MOST_GPUS
-from heddle.train.script import Event, check_script, load_nodes, load_script
+from heddle.train.script import (
+    MOST_GPUS,
+    Event,
+    check_script,
+    check_steps,
+    load_nodes,
+    load_script,
+    too_large,
+)
 from heddle_operator.apis.errors import InvalidJob, InvalidScript
 from heddle_operator.apis.heddlejob import HeddleJob, load_job, mistakes_of
 from heddle_operator.apis.spec import Output
@@ -141,13 +148,10 @@ def choose(
         wrong += _impossible(lambda: check_script(script, present, str(path)))
     if nodes is not None:
         wrong += _kinds_mixed(nodes, script, machine)
-        wrong += [
-            f"{node.name} has {node.gpus} ranks; each is a process of this machine, so at most "
-            f"{MOST_GPUS} are allowed"
-            for node in nodes.nodes
-            if node.gpus > MOST_GPUS
-        ]
+        joined = [event.node for event in script if event.node is not None]
+        wrong += [too_large(node) for node in (*nodes.nodes, *joined) if node.gpus > MOST_GPUS]
     if job is not None:
+        wrong += _impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
         output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
         wrong += [
             *_data(job),

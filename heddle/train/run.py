@@ -28,7 +28,7 @@ from heddle.train.correction import (
 )
 from heddle.train.recorder import Happened, Recorder
 from heddle.train.script import Event
-from heddle_operator.apis.errors import InvalidJob, InvalidScript, ProcessFailed
+from heddle_operator.apis.errors import InvalidJob, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
@@ -39,12 +39,11 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
-from planner.cluster.composition import LABEL, Composition, Node
+from planner.cluster.composition import Composition, Node
 from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
-MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 PATIENCE_S = 120.0  # without a step the run is given up
 
 
@@ -88,41 +87,6 @@ class RunOptions:
     peak_flops_s: float | None = None
     logs: Path | None = None
     plan: ReferencedPlan | None = None
-
-
-def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
-    """Refuse nodes that cannot be processes of this machine.
-
-    Raises:
-        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
-            a machine can run; a GPU type that the profile does not hold.
-    """
-    if not nodes.nodes:
-        raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
-    profiled = tuple(sorted(profile.types))
-    joined = tuple(event.node for event in script if event.node is not None)
-    for node in (*nodes.nodes, *joined):
-        if not LABEL.fullmatch(node.name):
-            raise InvalidScript(
-                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, "
-                "dots and dashes, for example rack1-a",
-                field="name",
-                code="Malformed",
-            )
-        if node.gpus > MOST_GPUS:
-            raise InvalidScript(
-                f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
-                f"give a node at most {MOST_GPUS}",
-                field="gpus",
-                code="OutOfRange",
-            )
-        if node.gpu_type not in profiled:
-            raise InvalidScript(
-                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
-                f"has no profile; profiled are {', '.join(profiled)}",
-                field="type",
-                code="Unknown",
-            )
 
 
 def search_settings(options: RunOptions) -> SearchSettings:
@@ -341,7 +305,14 @@ class LocalRun:
     def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         if decision.message != self.recorder.message:
             self._say(f"step {self.recorder.step}: {decision.phase}: {decision.message}")
+        known = set(self.recorder.restores)
         self.recorder.take_decision(decision, observed, now)
+        for epoch, restore in self.recorder.restores.items():
+            if epoch not in known:
+                self._say(
+                    f"epoch {epoch} goes on from the checkpoint of step {restore.step} in "
+                    f"{restore.path}"
+                )
 
     async def _prepare_data(self) -> None:
         """Make pairs of the job's texts, where there are any."""

@@ -13,7 +13,7 @@ from heddle.train.checkpoints import has_checkpoint, path_of
 from heddle.train.choices import Choices
 from heddle.train.preconditions.checkpoint_folder import why_taken
 from heddle.train.preconditions.output_folder import ANOTHER, look
-from heddle.train.run import check_nodes
+from heddle.train.script import check_nodes
 from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.evaluate import cost_of
 from planner.errors import HeddleError

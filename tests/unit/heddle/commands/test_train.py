@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from heddle.commands import train as command
 from heddle.commands.train import MOST_RANKS, train
 from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
-from heddle.train.run import MOST_GPUS
+from heddle.train.script import MOST_GPUS
 from heddle_operator.apis.errors import InvalidJob
 from worker.device.gpus import Nvml
 from worker.weights.run_record import RunRecord
