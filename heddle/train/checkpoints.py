@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from heddle.train.recorder import Recorder
 from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.saves import Saves, Told
 from worker.checkpoint.attempts import complete, objects_of
 from worker.checkpoint.vaults.open_vault import open_vault
 from worker.contract import SaveRecord
@@ -53,6 +55,23 @@ def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] |
         "bytes": sum(save.num_bytes for save in parts),
         "seconds": newest.seconds,
     }
+
+
+def going_on_from(job: HeddleJob, recorder: Recorder) -> dict[str, Any] | None:
+    """The checkpoint that a later run of the job goes on from, as plain data; None: there is none.
+
+    A run that saved none leaves the one that it went on from.
+    """
+    saved = saved_state(job, recorder.saves.values())
+    if saved is not None:
+        return {"folder": saved["folder"], "step": saved["step"]}
+    begun = [recorder.restores[epoch] for epoch in sorted(recorder.restores)]
+    return {"folder": begun[-1].path, "step": begun[-1].step} if begun else None
+
+
+def failed_save(saves: Iterable[SaveRecord]) -> SaveRecord | None:
+    """The newest save of a run that failed after its newest whole checkpoint; None: none did."""
+    return Saves.of((Told(save, {}) for save in saves), clock_offset_s=0.0).failed
 
 
 def _age(save: SaveRecord) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heddle.train.checkpoints import saved_state
+from heddle.train.checkpoints import failed_save, going_on_from, saved_state
 from heddle.train.choices import Choices
 from heddle.train.measured import cache_folder, measured_peak
 from heddle.train.preconditions.refusals import check_priced
@@ -71,9 +71,16 @@ class LocalJob(LocalRun):
         kept = output is not None and self.recorder.phase == "Complete"
         folder = Path(output.path).resolve() if output else None
         parts = whole_parts(folder) if folder and not kept else None
+        saves = self.recorder.saves.values()
+        failed = failed_save(saves)
+        restores = self.recorder.restores
+        begun = restores[min(restores)] if restores else None
         return {
             **found,
             "output": str(folder) if folder and kept else None,
             "parts": str(parts) if parts else None,
-            "checkpoint": saved_state(self.job, self.recorder.saves.values()),
+            "checkpoint": saved_state(self.job, saves),
+            "begun_from_step": begun.step if begun else None,
+            "goes_on_from": going_on_from(self.job, self.recorder),
+            "failed_save": {"step": failed.step, "error": failed.error} if failed else None,
         }

@@ -16,6 +16,7 @@ from heddle.train.run import LocalRun
 from heddle.train.screen.keys import LEGEND, event_for, keys
 from heddle.train.screen.lines import StepLines
 from heddle.train.screen.output import Output
+from heddle.train.screen.save_lines import SaveLines
 from heddle.train.screen.unsaved_lines import UnsavedLines, end_warning
 from heddle.train.screen.view import LiveView
 
@@ -55,8 +56,8 @@ async def show(
     try:
         with contextlib.ExitStack() as stack:
             training = asyncio.ensure_future(run.train())
-            unsaved = asyncio.ensure_future(UnsavedLines(run, say).watch())
-            stack.callback(unsaved.cancel)
+            for lines in (UnsavedLines(run, say), *([SaveLines(run, say)] if run.SAVES else [])):
+                stack.callback(asyncio.ensure_future(lines.watch()).cancel)
             if run.SAVES:
                 loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
             if interactive:
