@@ -156,7 +156,7 @@ def train(
         click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
         sys.exit(2)
     if check:
-        _say_checked(job, choices, output)
+        _say_checked(job, choices, fresh, output)
         return
     click.echo(
         f"heddle train {job}: Ctrl-C saves a checkpoint and ends it; the same command goes on.",
@@ -176,6 +176,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
     import secrets
 
     from heddle.train.checkpoints import has_checkpoint, path_of, remove_checkpoints
+    from heddle.train.preconditions.beginning import beginning
     from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
     from heddle.train.preconditions.output_folder import OutputFolder
     from worker.weights.run_record import RunRecord
@@ -192,20 +193,27 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
             click.echo(f"note: {held.note}", err=output == "json")
         if fresh:
             remove_checkpoints(choices.job)
+        begins = beginning(choices.job, fresh)
+        if begins.note:
+            click.echo(f"note: {begins.note}", err=output == "json")
         yield choices.of_run(held.run)
 
 
-def _say_checked(job: Path, choices: Choices, output: str) -> None:
+def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
+    from heddle.train.preconditions.beginning import beginning
     from planner.wording import counted
 
+    begins = beginning(choices.job, fresh)
+    notes = [*choices.notes, *([begins.note] if begins.note else [])]
     if output == "json":
-        click.echo(json.dumps({"mistakes": [], "notes": list(choices.notes)}))
+        found = {"begun_from_step": begins.step, "steps_left": begins.steps_left}
+        click.echo(json.dumps({"mistakes": [], "notes": notes, **found}))
         return
-    for note in choices.notes:
+    for note in notes:
         click.echo(f"note: {note}")
     where = "emulated nodes" if choices.emulates else choices.nodes.nodes[0].gpu_type
     click.echo(
-        f"{job}: nothing is wrong; it would train {counted(choices.job.spec.steps, 'step')} with "
+        f"{job}: nothing is wrong; it would train {counted(begins.steps_left, 'step')} with "
         f"{counted(choices.nodes.gpus, 'rank')} on {where}"
     )
 

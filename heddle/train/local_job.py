@@ -7,7 +7,7 @@ from typing import Any
 
 from heddle.train.checkpoints import failed_save, going_on_from, saved_state
 from heddle.train.choices import Choices
-from heddle.train.measured import cache_folder, measured_peak
+from heddle.train.measured import data_options, measured_peak
 from heddle.train.preconditions.refusals import check_priced
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
@@ -45,7 +45,7 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         peak_flops_s=measured_peak(profiles) if profiles else None,
         logs=Path(output.path) / LOGS if output else None,
         plan=choices.plan,
-        data_options=("--builtin", "text", "--cache", str(cache_folder("data"))),
+        data_options=data_options(),
     )
 
 

@@ -85,8 +85,7 @@ def use_of(
             f"written; {ANOTHER}, or move it away"
         )
     if record is not None and saved == record.job and not models and not is_fresh:
-        note = f"the run goes on from its newest checkpoint; --fresh begins a new one in {folder}"
-        return Use(note=note, kept=kept, goes_on=record.run)
+        return Use(kept=kept, goes_on=record.run)
     results = models or any(path.parent in _folders(folder) for path in removable)
     if results and not is_fresh:
         whose = "another run" if record is None else f"a run of job {record.job}"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from heddle.train.checkpoints import has_checkpoint, path_of
 from heddle.train.choices import Choices
+from heddle.train.preconditions.beginning import beginning
 from heddle.train.preconditions.checkpoint_folder import why_taken
 from heddle.train.preconditions.output_folder import ANOTHER, look
 from heddle.train.script import check_nodes
@@ -32,7 +33,7 @@ def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str
     Args:
         choices: of the user.
         is_fresh: what an earlier run left in the output folder goes.
-        reads_weights: every number that the job starts from is looked at, too.
+        reads_weights: every number and text that the job starts from is looked at, too.
     """
     return tuple(_refusals(choices, is_fresh, reads_weights))
 
@@ -74,6 +75,10 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         except HeddleError as error:
             yield str(error)
         yield from _room(folder, job.workload.model, removed_bytes)
+    try:
+        beginning(job, is_fresh, makes_data=reads_weights)
+    except HeddleError as error:
+        yield str(error)
     if reads_weights:
         yield from _not_finite(job)
 

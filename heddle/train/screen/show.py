@@ -56,8 +56,8 @@ async def show(
     try:
         with contextlib.ExitStack() as stack:
             training = asyncio.ensure_future(run.train())
-            for lines in (UnsavedLines(run, say), *([SaveLines(run, say)] if run.SAVES else [])):
-                stack.callback(asyncio.ensure_future(lines.watch()).cancel)
+            stack.callback(asyncio.ensure_future(UnsavedLines(run, say).watch()).cancel)
+            stack.callback(asyncio.ensure_future(SaveLines(run, say).watch()).cancel)
             if run.SAVES:
                 loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
             if interactive:
