@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heddle.train.machine import Machine
     from heddle.train.run import RunOptions
 
-INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
+BY_SIGNAL = 128  # a shell adds the number of the signal that ended a program
 NARROW = 80  # columns below which the live view does not fit
 MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported here
 
@@ -125,7 +125,7 @@ def train(
 
     JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
-    job failed, 2 the input is wrong, 130 Ctrl-C ended it.
+    job failed, 2 the input is wrong, 130 Ctrl-C ended it, 143 SIGTERM ended it.
     """
     if interactive and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
@@ -196,7 +196,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
         begins = beginning(choices.job, fresh)
         if begins.note:
             click.echo(f"note: {begins.note}", err=output == "json")
-        yield choices.of_run(held.run)
+        yield choices.of_run(held.run, begins.step)
 
 
 def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
@@ -240,7 +240,7 @@ def _train(
         profiles = None
         if choices.is_measured:
             profiles = _measured(choices, machine, folder, is_live, output)
-        options: RunOptions = run_options(choices, profiles, seed)
+        options: RunOptions = run_options(choices, profiles, seed, has_keys=interactive)
         check_nodes(choices.nodes, choices.script, options.profile)
 
         def start(say: Callable[[str], None]) -> LocalJob:
@@ -248,13 +248,21 @@ def _train(
 
         try:
             run = asyncio.run(show(start, is_live, interactive, is_quiet))
-        except asyncio.CancelledError:  # SIGTERM: everything has been closed
-            return 143
         except ProcessFailed as error:
             click.echo(f"Error: {error}", err=True)
             return 1
         _finish(run.result(), output)
-    return INTERRUPTED if run.is_suspending or run.has_quit else 0
+    return exit_status(run.recorder.phase, run.ended_by)
+
+
+def exit_status(phase: str, ended_by: int | None) -> int:
+    """The exit status of a run that did not fail: 0 where all steps are trained.
+
+    Args:
+        phase: of the job at the end.
+        ended_by: number of the signal that asked for the end; None: nobody asked.
+    """
+    return 0 if phase == "Complete" or ended_by is None else BY_SIGNAL + ended_by
 
 
 def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, output: str) -> Path:

@@ -60,13 +60,22 @@ def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] |
 def going_on_from(job: HeddleJob, recorder: Recorder) -> dict[str, Any] | None:
     """The checkpoint that a later run of the job goes on from, as plain data; None: there is none.
 
-    A run that saved none leaves the one that it went on from.
+    A run that saved none leaves the one that was there before.
     """
     saved = saved_state(job, recorder.saves.values())
     if saved is not None:
         return {"folder": saved["folder"], "step": saved["step"]}
-    begun = [recorder.restores[epoch] for epoch in sorted(recorder.restores)]
-    return {"folder": begun[-1].path, "step": begun[-1].step} if begun else None
+    begun = [recorder.restores[epoch].step for epoch in sorted(recorder.restores)]
+    step = begun[-1] if begun else recorder.begins_at
+    return {"folder": path_of(job), "step": step} if step is not None else None
+
+
+def where_it_goes_on(job: HeddleJob, recorder: Recorder) -> str:
+    """The beginning of a later run of the job, as a clause."""
+    found = going_on_from(job, recorder)
+    if found is None:
+        return "no checkpoint is whole, so the same command begins anew"
+    return f"the same command goes on from the checkpoint of step {found['step']}"
 
 
 def failed_save(saves: Iterable[SaveRecord]) -> SaveRecord | None:

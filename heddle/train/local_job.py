@@ -18,13 +18,16 @@ LOGS = "logs"  # under the output folder
 PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch without one is halted
 
 
-def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOptions:
+def run_options(
+    choices: Choices, profiles: Path | None, seed: int, *, has_keys: bool = False
+) -> RunOptions:
     """A job, its nodes and its folders.
 
     Args:
         choices: of the user.
         profiles: of this machine; None: the ranks are emulated.
         seed: of the search.
+        has_keys: a user adds nodes by keys.
 
     Raises:
         UnprofiledConfiguration: there is no profile of the model, or no price of the given plan.
@@ -46,6 +49,8 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         logs=Path(output.path) / LOGS if output else None,
         plan=choices.plan,
         data_options=data_options(),
+        ends_without_nodes=not has_keys,
+        begins_at=choices.begins_at,
     )
 
 

@@ -91,6 +91,7 @@ class Recorder:
     refused_checkpoint: str = ""  # why the run cannot go on from its checkpoint
     pods: int = 0  # that are there
     saves: dict[tuple[int, int, int], SaveRecord] = field(default_factory=dict)
+    begins_at: int | None = None  # step of the checkpoint that was there before
     restores: dict[int, Restore] = field(default_factory=dict)  # by the epoch that began from it
     _halted_s: float | None = None
     _agreed_s: float | None = None
@@ -101,6 +102,16 @@ class Recorder:
         return max(
             (s + 1 for pods in self.steps.values() for p in pods.values() for s in p), default=0
         )
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether ranks hold the newest state, as far as epochs and steps tell."""
+        for record in reversed(self.epochs):
+            if record.outcome == "open" and self.steps_of(record.epoch):
+                return True
+            if record.outcome not in ("open", "aborted"):
+                return record.outcome == "live"
+        return False
 
     def take_report(self, report: Report) -> None:
         """Keep what a report tells anew."""

@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import ClassVar
 
 from heddle.local.cluster import LocalCluster
 from heddle.local.processes import RUN_MARK, kill_processes, processes_with
+from heddle.train.checkpoints import where_it_goes_on
 from heddle.train.correction import (
     Correction,
     corrected_profile,
@@ -69,6 +71,8 @@ class RunOptions:
         peak_flops_s: of one rank of this machine; None: unknown.
         logs: folder for the logs of the pods; None: the run's own, which goes with it.
         plan: that the run follows; None: the planner's.
+        ends_without_nodes: no key adds a node, so a run without any ends.
+        begins_at: step of the checkpoint that was there before; None: there was none.
     """
 
     job: HeddleJob
@@ -87,6 +91,8 @@ class RunOptions:
     peak_flops_s: float | None = None
     logs: Path | None = None
     plan: ReferencedPlan | None = None
+    ends_without_nodes: bool = False
+    begins_at: int | None = None
 
 
 def search_settings(options: RunOptions) -> SearchSettings:
@@ -113,13 +119,14 @@ class LocalRun:
 
     def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
         self.options = options
-        self.recorder = Recorder()
+        self.recorder = Recorder(begins_at=options.begins_at)
         self.job = options.job
         self.run_id = self.job.metadata.uid or secrets.token_hex(8)
         self.profile = options.profile
         self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
         self.has_quit = False
         self.is_suspending = False
+        self.ended_by: signal.Signals | None = None  # who asked for the end: Ctrl-C or SIGTERM
         self._reconciler: Reconciler | None = None
         self._directory = directory
         self._logs = options.logs or directory
@@ -194,6 +201,11 @@ class LocalRun:
                     raise InvalidJob(
                         f"{self.recorder.refused_checkpoint}, or --fresh", code="Refused"
                     )
+                if self.options.ends_without_nodes and not self.cluster.nodes and not loop.done():
+                    raise ProcessFailed(
+                        "no node is left, and no event of the script can bring one; "
+                        f"{where_it_goes_on(self.job, self.recorder)}"
+                    )
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
                         f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
@@ -209,8 +221,10 @@ class LocalRun:
             )
 
     def suspend(self) -> bool:
-        """Save a checkpoint and end; False if there is no new step to save."""
-        if not self.recorder.step or self._reconciler is None:
+        """Save a checkpoint and end; False if no rank holds a new step to save."""
+        if not self.recorder.step or self._reconciler is None or not self.cluster.nodes:
+            return False
+        if not self.recorder.holds_state and self.recorder.phase != "Saving":
             return False
         self.is_suspending = True
         if self.recorder.phase != "Saving":

@@ -106,6 +106,8 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
     """
     if not nodes.nodes:
         raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
+    for sentence in too_large(nodes, script):
+        raise InvalidScript(sentence, field="gpus", code="OutOfRange")
     profiled = tuple(sorted(profile.types))
     joined = tuple(event.node for event in script if event.node is not None)
     for node in (*nodes.nodes, *joined):
@@ -116,8 +118,6 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
                 field="name",
                 code="Malformed",
             )
-        if node.gpus > MOST_GPUS:
-            raise InvalidScript(too_large(node), field="gpus", code="OutOfRange")
         if node.gpu_type not in profiled:
             raise InvalidScript(
                 f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
@@ -127,12 +127,15 @@ def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile)
             )
 
 
-def too_large(node: Node) -> str:
-    """The sentence about a node with more ranks than a machine can run."""
-    return (
+def too_large(nodes: Composition, script: tuple[Event, ...]) -> list[str]:
+    """A sentence for each node, there or joining, with more ranks than a machine can run."""
+    joined = tuple(event.node for event in script if event.node is not None)
+    return [
         f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so give a "
         f"node at most {MOST_GPUS}"
-    )
+        for node in (*nodes.nodes, *joined)
+        if node.gpus > MOST_GPUS
+    ]
 
 
 def check_steps(events: tuple[Event, ...], steps: int, name: str) -> None:

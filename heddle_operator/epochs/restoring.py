@@ -31,7 +31,7 @@ def lose(view: View, live: EpochRecord, problem: str) -> Decision:
     """The ranks hold no whole state any more: the job goes back to a checkpoint."""
     step = view.observed.reached_step
     after = f" after step {step}" if step is not None else ""
-    message = f"{problem}{after}; the job goes back to a checkpoint"
+    message = f"{problem}{after}; the job looks for its newest checkpoint"
     event = RecordEvent(f"back-{live.epoch}", "StateLost", message)
     closed = CloseEpoch(epoch=live.epoch, outcome="lost", message=problem, step=step)
     return Decision(actions=(closed, event), phase="Recovering", message=message, look_again_s=0.0)

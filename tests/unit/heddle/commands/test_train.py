@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from heddle.commands import train as command
-from heddle.commands.train import MOST_RANKS, train
+from heddle.commands.train import MOST_RANKS, exit_status, train
 from heddle.train.choices import TrainOptions, choose
 from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
 from heddle.train.script import MOST_GPUS
@@ -122,3 +123,11 @@ def test_a_run_in_a_new_folder_names_the_checkpoint_that_it_goes_on_from(tmp_pat
     assert note in started.output
     assert isinstance(started.exception, AssertionError)  # it would have started
     assert "it would train 20 steps" in invoked("--check", "--fresh", job, *elsewhere).output
+
+
+def test_a_run_whose_steps_are_all_trained_ends_with_0_whoever_asked_for_its_end():
+    for number in (None, signal.SIGINT, signal.SIGTERM):
+        assert exit_status("Complete", number) == 0
+    assert exit_status("Suspended", signal.SIGINT) == 130
+    assert exit_status("Suspended", signal.SIGTERM) == 143
+    assert exit_status("Saving", signal.SIGINT) == 130  # the weights were not waited for
