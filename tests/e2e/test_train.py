@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from heddle.local.processes import processes_with
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 ROOT = Path(__file__).parents[2]
@@ -48,7 +50,10 @@ def interrupted_after(
     folder: Path,
     number: signal.Signals = signal.SIGINT,
 ) -> tuple[int, str, str]:
-    """(exit status, standard output, standard error) of a run that gets a signal after words."""
+    """(exit status, standard output, standard error) of a run that gets a signal after words.
+
+    All its processes get SIGTERM, as Slurm and systemd send it.
+    """
     said, awaited = [], list(words)
     with (folder / "result.json").open("w+") as result:
         process = subprocess.Popen(
@@ -61,7 +66,11 @@ def interrupted_after(
             if awaited and awaited[0] in line:
                 awaited.pop(0)
                 if not awaited:
-                    process.send_signal(number)
+                    pids = (process.pid,)
+                    if number == signal.SIGTERM:
+                        pids = processes_with(XDG_CACHE_HOME=str(folder / "cache"))
+                    for pid in pids:
+                        os.kill(pid, number)
         result.seek(0)
         return process.wait(timeout=60), result.read(), "".join(said)
 

@@ -23,7 +23,16 @@ from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import load_job
 from planner.cluster.composition import Node
 from tests.builders import demo_profile
-from tests.unit.heddle.train.recorded import RESUMED_S, THREE, TWO, a_run, recorded, report, steps, switch
+from tests.unit.heddle.train.recorded import (
+    RESUMED_S,
+    THREE,
+    TWO,
+    a_run,
+    recorded,
+    report,
+    steps,
+    switch,
+)
 
 EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 JOIN = Event(5, "join", "fast-3", Node(name="fast-3", gpu_type="demo-fast", gpus=2))
