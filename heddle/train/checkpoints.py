@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.state.saves import Saves, Told
 from worker.checkpoint.attempts import complete, objects_of
 from worker.checkpoint.vaults.open_vault import open_vault
+from worker.checkpoint.vaults.vault import BROKEN_OFF_S, VaultFailed
 from worker.contract import SaveRecord
 
 FOLDER = "checkpoints"  # under the output folder, where the job names no other
@@ -88,7 +90,9 @@ def _age(save: SaveRecord) -> tuple[int, int]:
 
 
 def remove_checkpoints(job: HeddleJob) -> None:
-    """Remove all checkpoints of the job's name, manifests first, and no other file.
+    """Remove all checkpoints of the job's name, manifests first, and what dead writers left.
+
+    No other file goes.
 
     Raises:
         WorkerError: one of them cannot be removed.
@@ -97,3 +101,5 @@ def remove_checkpoints(job: HeddleJob) -> None:
     for attempt, names in objects_of(vault.names()).items():
         for name in sorted(names, key=attempt.manifest.__ne__):
             vault.remove(name)
+    with contextlib.suppress(VaultFailed):  # the next save tries again, and says why it failed
+        vault.tidy(BROKEN_OFF_S)
