@@ -79,11 +79,16 @@ def of_a_job(model: ModelShape, step: int, **settings: Any) -> SavedStep:
 
 
 def save(
-    vault: Vault, attempt: Attempt, plan: Plan, held: State, known: SavedStep | None = None
+    vault: Vault,
+    attempt: Attempt,
+    plan: Plan,
+    held: State,
+    known: SavedStep | None = None,
+    data_digest: str = "data",
 ) -> Manifest | None:
     """Both phases of a save by all ranks of a plan."""
     pieces = written(held.model, plan)
     for rank, mine in pieces.items():
         save_part(vault, attempt, rank, held.model, mine, held.chunks)
     known = known or about(held.model, attempt.step)
-    return commit(vault, attempt, len(pieces), held.model, known, "data")
+    return commit(vault, attempt, len(pieces), held.model, known, data_digest)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,11 @@ def _is_of_a_newer_operator() -> bool:
     "--exit-with-parent", is_flag=True, help="End the agent when its standard input closes."
 )
 @click.option(
+    "--ignore-sigterm",
+    is_flag=True,
+    help="Leave SIGTERM to the parent; Slurm and systemd send it to all processes of a job.",
+)
+@click.option(
     "--peak-flops-s",
     type=click.FloatRange(0, min_open=True),
     help=(
@@ -137,6 +143,7 @@ def agent(
     peer_timeout_s: float,
     grace_s: float,
     exit_with_parent: bool,
+    ignore_sigterm: bool,
     peak_flops_s: float | None,
     log_format: str,
     stuck_s: float,
@@ -156,6 +163,8 @@ def agent(
     from worker.gpu_wire import wire_asked
     from worker.log_lines import configure, note
 
+    if ignore_sigterm:  # the fork server and the ranks inherit it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure(log_format)
     note(job=job, pod=pod)
     left_out = click.get_current_context().args

@@ -7,6 +7,7 @@ Invariants: no file is ever unpickled; nothing but `rm` changes a checkpoint.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from functools import wraps
@@ -271,7 +272,8 @@ def rm(
 ) -> int:
     """Remove checkpoints from PATH.
 
-    The manifest of each goes before its files. A person at a terminal is asked first.
+    The manifest of each goes before its files. A person at a terminal is asked first. Hidden files
+    that dead writers left go too.
     """
     if (step is None) == (all_but is None):
         raise click.UsageError("give exactly one of --step and --all-but")
@@ -285,6 +287,7 @@ def rm(
     from worker.checkpoint.attempts import to_remove
     from worker.checkpoint.listing import CONDITIONS, chosen, is_needed, kept, open_saved
 
+    _tidy(path)
     vault, found = open_saved(path)
     if all_but is not None:
         stays = kept(found, all_but)
@@ -372,6 +375,15 @@ def _given(option: str, value: object) -> tuple[str, ...]:
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
+
+
+def _tidy(path: str) -> None:
+    """Remove what broken writes left, as far as the store lets it."""
+    from worker.checkpoint.vaults.open_vault import open_vault
+    from worker.checkpoint.vaults.vault import BROKEN_OFF_S, VaultFailed
+
+    with contextlib.suppress(VaultFailed):  # whoever lists it next says why
+        open_vault(path).tidy(BROKEN_OFF_S)
 
 
 def _agrees(names: str) -> bool:

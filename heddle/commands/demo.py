@@ -123,8 +123,7 @@ def _options(
     from heddle.demo.job import STEPS
     from heddle.demo.run import DemoOptions
     from heddle.demo.scenario import COOLDOWNS_S, NODES, SCRIPT
-    from heddle.train.run import check_nodes
-    from heddle.train.script import check_script, load_nodes, load_script
+    from heddle.train.script import check_nodes, check_script, load_nodes, load_script
     from planner.profiles.profile import load_profile
 
     composition = load_nodes(nodes) if nodes else NODES

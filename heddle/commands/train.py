@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from heddle.train.machine import Machine
     from heddle.train.run import RunOptions
 
-INTERRUPTED = 130  # what a shell says of a program that SIGINT ended
+BY_SIGNAL = 128  # a shell adds the number of the signal that ended a program
 NARROW = 80  # columns below which the live view does not fit
-MOST_RANKS = 32  # `heddle.train.run.MOST_GPUS`, which must not be imported here
+MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported here
 
 
 @click.command()
@@ -125,7 +125,7 @@ def train(
 
     JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
-    job failed, 2 the input is wrong, 130 Ctrl-C ended it.
+    job failed, 2 the input is wrong, 130 Ctrl-C ended it, 143 SIGTERM ended it.
     """
     if interactive and (sys.stdin is None or not sys.stdin.isatty()):
         raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
@@ -156,7 +156,7 @@ def train(
         click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
         sys.exit(2)
     if check:
-        _say_checked(job, choices, output)
+        _say_checked(job, choices, fresh, output)
         return
     click.echo(
         f"heddle train {job}: Ctrl-C saves a checkpoint and ends it; the same command goes on.",
@@ -172,36 +172,48 @@ def train(
 
 @contextlib.contextmanager
 def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
-    """The run, with its own id and its output folder."""
+    """The run, with its own id, its output folder and the folder of its checkpoints."""
     import secrets
 
-    from heddle.train.checkpoints import has_checkpoint, remove_checkpoints
+    from heddle.train.checkpoints import has_checkpoint, path_of, remove_checkpoints
+    from heddle.train.preconditions.beginning import beginning
+    from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
     from heddle.train.preconditions.output_folder import OutputFolder
     from worker.weights.run_record import RunRecord
 
     assert choices.job.spec.output is not None
     folder, name, run = Path(choices.job.spec.output.path), choices.job.name, secrets.token_hex(8)
     record = RunRecord(run=run, job=name, host=os.uname().nodename, pid=os.getpid())
-    saved = choices.job.name if has_checkpoint(choices.job) else ""
-    with contextlib.closing(OutputFolder(folder, record, fresh, saved)) as held:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(CheckpointFolder(path_of(choices.job), record)))
+        saved = choices.job.name if has_checkpoint(choices.job) else ""
+        output_folder = OutputFolder(folder, record, fresh, saved)
+        held = stack.enter_context(contextlib.closing(output_folder))
         if held.note:
             click.echo(f"note: {held.note}", err=output == "json")
         if fresh:
             remove_checkpoints(choices.job)
-        yield choices.of_run(held.run)
+        begins = beginning(choices.job, fresh)
+        if begins.note:
+            click.echo(f"note: {begins.note}", err=output == "json")
+        yield choices.of_run(held.run, begins.step)
 
 
-def _say_checked(job: Path, choices: Choices, output: str) -> None:
+def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
+    from heddle.train.preconditions.beginning import beginning
     from planner.wording import counted
 
+    begins = beginning(choices.job, fresh)
+    notes = [*choices.notes, *([begins.note] if begins.note else [])]
     if output == "json":
-        click.echo(json.dumps({"mistakes": [], "notes": list(choices.notes)}))
+        found = {"begun_from_step": begins.step, "steps_left": begins.steps_left}
+        click.echo(json.dumps({"mistakes": [], "notes": notes, **found}))
         return
-    for note in choices.notes:
+    for note in notes:
         click.echo(f"note: {note}")
     where = "emulated nodes" if choices.emulates else choices.nodes.nodes[0].gpu_type
     click.echo(
-        f"{job}: nothing is wrong; it would train {counted(choices.job.spec.steps, 'step')} with "
+        f"{job}: nothing is wrong; it would train {counted(begins.steps_left, 'step')} with "
         f"{counted(choices.nodes.gpus, 'rank')} on {where}"
     )
 
@@ -219,8 +231,8 @@ def _train(
 
     from heddle.local.run_folder import run_folder
     from heddle.train.local_job import LocalJob, run_options
-    from heddle.train.run import check_nodes
     from heddle.train.screen.show import show
+    from heddle.train.script import check_nodes
     from heddle_operator.apis.errors import ProcessFailed
 
     is_quiet = output == "json"
@@ -228,7 +240,7 @@ def _train(
         profiles = None
         if choices.is_measured:
             profiles = _measured(choices, machine, folder, is_live, output)
-        options: RunOptions = run_options(choices, profiles, seed)
+        options: RunOptions = run_options(choices, profiles, seed, has_keys=interactive)
         check_nodes(choices.nodes, choices.script, options.profile)
 
         def start(say: Callable[[str], None]) -> LocalJob:
@@ -236,13 +248,21 @@ def _train(
 
         try:
             run = asyncio.run(show(start, is_live, interactive, is_quiet))
-        except asyncio.CancelledError:  # SIGTERM: everything has been closed
-            return 143
         except ProcessFailed as error:
             click.echo(f"Error: {error}", err=True)
             return 1
         _finish(run.result(), output)
-    return INTERRUPTED if run.is_suspending or run.has_quit else 0
+    return exit_status(run.recorder.phase, run.ended_by)
+
+
+def exit_status(phase: str, ended_by: int | None) -> int:
+    """The exit status of a run that did not fail: 0 where all steps are trained.
+
+    Args:
+        phase: of the job at the end.
+        ended_by: number of the signal that asked for the end; None: nobody asked.
+    """
+    return 0 if phase == "Complete" or ended_by is None else BY_SIGNAL + ended_by
 
 
 def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, output: str) -> Path:

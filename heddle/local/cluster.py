@@ -12,7 +12,6 @@ import json
 import logging
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -228,7 +227,7 @@ class LocalCluster:
             *("--peer-timeout-s", f"{self._peer_timeout_s:g}"),
             *("--log-format", self._log_format),
             *("--device", self._device),
-            "--exit-with-parent",
+            *("--exit-with-parent", "--ignore-sigterm"),
         ]
         if self._emulates:
             command.append("--emulate")
@@ -280,7 +279,8 @@ class LocalCluster:
             self._forget_empty_nodes()
             return
         pod.seen = replace(pod.seen, deleting=True)
-        _signal(pod.process, signal.SIGTERM)
+        assert pod.process.stdin is not None
+        pod.process.stdin.close()
         ending = asyncio.create_task(self._end(pod), name=f"end {name}")
         self._watchers.add(ending)
         ending.add_done_callback(self._watchers.discard)
@@ -298,10 +298,3 @@ class LocalCluster:
         for name, node in list(self._nodes.items()):
             if node.leaving_at_s is not None and name not in used:
                 del self._nodes[name]
-
-
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    try:
-        process.send_signal(number)
-    except ProcessLookupError:
-        return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from heddle.train.recorder import Recorder
 from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.state.saves import Saves, Told
 from worker.checkpoint.attempts import complete, objects_of
 from worker.checkpoint.vaults.open_vault import open_vault
+from worker.checkpoint.vaults.vault import BROKEN_OFF_S, VaultFailed
 from worker.contract import SaveRecord
 
 FOLDER = "checkpoints"  # under the output folder, where the job names no other
@@ -55,12 +59,40 @@ def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] |
     }
 
 
+def going_on_from(job: HeddleJob, recorder: Recorder) -> dict[str, Any] | None:
+    """The checkpoint that a later run of the job goes on from, as plain data; None: there is none.
+
+    A run that saved none leaves the one that was there before.
+    """
+    saved = saved_state(job, recorder.saves.values())
+    if saved is not None:
+        return {"folder": saved["folder"], "step": saved["step"]}
+    begun = [recorder.restores[epoch].step for epoch in sorted(recorder.restores)]
+    step = begun[-1] if begun else recorder.begins_at
+    return {"folder": path_of(job), "step": step} if step is not None else None
+
+
+def where_it_goes_on(job: HeddleJob, recorder: Recorder) -> str:
+    """The beginning of a later run of the job, as a clause."""
+    found = going_on_from(job, recorder)
+    if found is None:
+        return "no checkpoint is whole, so the same command begins anew"
+    return f"the same command goes on from the checkpoint of step {found['step']}"
+
+
+def failed_save(saves: Iterable[SaveRecord]) -> SaveRecord | None:
+    """The newest save of a run that failed after its newest whole checkpoint; None: none did."""
+    return Saves.of((Told(save, {}) for save in saves), clock_offset_s=0.0).failed
+
+
 def _age(save: SaveRecord) -> tuple[int, int]:
     return save.epoch, save.step
 
 
 def remove_checkpoints(job: HeddleJob) -> None:
-    """Remove all checkpoints of the job's name, manifests first, and no other file.
+    """Remove all checkpoints of the job's name, manifests first, and what dead writers left.
+
+    No other file goes.
 
     Raises:
         WorkerError: one of them cannot be removed.
@@ -69,3 +101,5 @@ def remove_checkpoints(job: HeddleJob) -> None:
     for attempt, names in objects_of(vault.names()).items():
         for name in sorted(names, key=attempt.manifest.__ne__):
             vault.remove(name)
+    with contextlib.suppress(VaultFailed):  # the next save tries again, and says why it failed
+        vault.tidy(BROKEN_OFF_S)

@@ -16,8 +16,14 @@ from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
 from heddle.train.preconditions.given_job import with_options
 from heddle.train.preconditions.given_plan import given_plan
-from heddle.train.run import MOST_GPUS
-from heddle.train.script import Event, check_script, load_nodes, load_script
+from heddle.train.script import (
+    Event,
+    check_script,
+    check_steps,
+    load_nodes,
+    load_script,
+    too_large,
+)
 from heddle_operator.apis.errors import InvalidJob, InvalidScript
 from heddle_operator.apis.heddlejob import HeddleJob, load_job, mistakes_of
 from heddle_operator.apis.spec import Output
@@ -74,6 +80,7 @@ class Choices:
         emulates: nodes are of types of the model's profile, and ranks wait for their time.
         notes: what of the job means nothing here, a sentence each.
         plan: that the run follows; None: the planner's.
+        begins_at: step of the checkpoint that is there; None: there is none.
     """
 
     job: HeddleJob
@@ -83,6 +90,7 @@ class Choices:
     emulates: bool
     notes: tuple[str, ...]
     plan: ReferencedPlan | None = None
+    begins_at: int | None = None
 
     @property
     def most_ranks(self) -> int:
@@ -95,10 +103,11 @@ class Choices:
         """Whether the processor trains, whose profile is measured first."""
         return not self.emulates and self.job.spec.worker.device != "CUDA"
 
-    def of_run(self, run: str) -> Choices:
+    def of_run(self, run: str, begins_at: int | None) -> Choices:
         """The same for a run with an id, which stands for the uid of a job on a cluster."""
         metadata = self.job.metadata.model_copy(update={"uid": run})
-        return replace(self, job=self.job.model_copy(update={"metadata": metadata}))
+        job = self.job.model_copy(update={"metadata": metadata})
+        return replace(self, job=job, begins_at=begins_at)
 
 
 def choose(
@@ -141,13 +150,9 @@ def choose(
         wrong += _impossible(lambda: check_script(script, present, str(path)))
     if nodes is not None:
         wrong += _kinds_mixed(nodes, script, machine)
-        wrong += [
-            f"{node.name} has {node.gpus} ranks; each is a process of this machine, so at most "
-            f"{MOST_GPUS} are allowed"
-            for node in nodes.nodes
-            if node.gpus > MOST_GPUS
-        ]
+        wrong += too_large(nodes, script)
     if job is not None:
+        wrong += _impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
         output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
         wrong += [
             *_data(job),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heddle.train.checkpoints import saved_state
+from heddle.train.checkpoints import failed_save, going_on_from, saved_state
 from heddle.train.choices import Choices
-from heddle.train.measured import cache_folder, measured_peak
+from heddle.train.measured import data_options, measured_peak
 from heddle.train.preconditions.refusals import check_priced
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
@@ -18,13 +18,16 @@ LOGS = "logs"  # under the output folder
 PATIENCE_S = 900.0  # a step of a large model takes long on a CPU; an epoch without one is halted
 
 
-def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOptions:
+def run_options(
+    choices: Choices, profiles: Path | None, seed: int, *, has_keys: bool = False
+) -> RunOptions:
     """A job, its nodes and its folders.
 
     Args:
         choices: of the user.
         profiles: of this machine; None: the ranks are emulated.
         seed: of the search.
+        has_keys: a user adds nodes by keys.
 
     Raises:
         UnprofiledConfiguration: there is no profile of the model, or no price of the given plan.
@@ -45,7 +48,9 @@ def run_options(choices: Choices, profiles: Path | None, seed: int) -> RunOption
         peak_flops_s=measured_peak(profiles) if profiles else None,
         logs=Path(output.path) / LOGS if output else None,
         plan=choices.plan,
-        data_options=("--builtin", "text", "--cache", str(cache_folder("data"))),
+        data_options=data_options(),
+        ends_without_nodes=not has_keys,
+        begins_at=choices.begins_at,
     )
 
 
@@ -71,9 +76,16 @@ class LocalJob(LocalRun):
         kept = output is not None and self.recorder.phase == "Complete"
         folder = Path(output.path).resolve() if output else None
         parts = whole_parts(folder) if folder and not kept else None
+        saves = self.recorder.saves.values()
+        failed = failed_save(saves)
+        restores = self.recorder.restores
+        begun = restores[min(restores)] if restores else None
         return {
             **found,
             "output": str(folder) if folder and kept else None,
             "parts": str(parts) if parts else None,
-            "checkpoint": saved_state(self.job, self.recorder.saves.values()),
+            "checkpoint": saved_state(self.job, saves),
+            "begun_from_step": begun.step if begun else None,
+            "goes_on_from": going_on_from(self.job, self.recorder),
+            "failed_save": {"step": failed.step, "error": failed.error} if failed else None,
         }

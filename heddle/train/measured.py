@@ -40,6 +40,11 @@ def cache_folder(kind: str = "profiles") -> Path:
     return Path(home) / "heddle" / kind
 
 
+def data_options() -> tuple[str, ...]:
+    """Options of `heddle data prepare` for the built-in text, which is kept in the cache."""
+    return "--builtin", "text", "--cache", str(cache_folder("data"))
+
+
 def folder_of(machine: Machine, workload: Workload, torch_version: str) -> Path:
     """The folder of the profile of one model on this machine."""
     model = workload.model

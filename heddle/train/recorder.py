@@ -18,6 +18,7 @@ from heddle_operator.state.actions import (
     CloseEpoch,
     RecordEvent,
     RequestPlan,
+    SealEpoch,
     SendDirective,
 )
 from heddle_operator.state.decision import Decision
@@ -26,7 +27,14 @@ from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Observed
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from worker.contract import EvaluationRecord, Report, SaveRecord, StepRecord, SwitchRecord
+from worker.contract import (
+    EvaluationRecord,
+    Report,
+    Restore,
+    SaveRecord,
+    StepRecord,
+    SwitchRecord,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,8 @@ class Recorder:
     refused_checkpoint: str = ""  # why the run cannot go on from its checkpoint
     pods: int = 0  # that are there
     saves: dict[tuple[int, int, int], SaveRecord] = field(default_factory=dict)
+    begins_at: int | None = None  # step of the checkpoint that was there before
+    restores: dict[int, Restore] = field(default_factory=dict)  # by the epoch that began from it
     _halted_s: float | None = None
     _agreed_s: float | None = None
 
@@ -92,6 +102,16 @@ class Recorder:
         return max(
             (s + 1 for pods in self.steps.values() for p in pods.values() for s in p), default=0
         )
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether ranks hold the newest state, as far as epochs and steps tell."""
+        for record in reversed(self.epochs):
+            if record.outcome == "open" and self.steps_of(record.epoch):
+                return True
+            if record.outcome not in ("open", "aborted"):
+                return record.outcome == "live"
+        return False
 
     def take_report(self, report: Report) -> None:
         """Keep what a report tells anew."""
@@ -132,6 +152,8 @@ class Recorder:
                     self._refuse(action, observed, now)
                 case RequestPlan() if self._halted_s is not None:
                     self._agreed_s = now
+                case SealEpoch() if action.seal.restore is not None:
+                    self.restores[action.epoch] = action.seal.restore
                 case AdoptPlan():
                     self._adopt(action, observed, now)
                 case SendDirective() if action.directive.phase == "switch":

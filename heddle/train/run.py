@@ -10,6 +10,7 @@ import contextlib
 import math
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from typing import ClassVar
 
 from heddle.local.cluster import LocalCluster
 from heddle.local.processes import RUN_MARK, kill_processes, processes_with
+from heddle.train.checkpoints import where_it_goes_on
 from heddle.train.correction import (
     Correction,
     corrected_profile,
@@ -28,7 +30,7 @@ from heddle.train.correction import (
 )
 from heddle.train.recorder import Happened, Recorder
 from heddle.train.script import Event
-from heddle_operator.apis.errors import InvalidJob, InvalidScript, ProcessFailed
+from heddle_operator.apis.errors import InvalidJob, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller.agents import Agents
 from heddle_operator.controller.planner_client import PlannerClient, search_settings_of
@@ -39,12 +41,11 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import Observed
-from planner.cluster.composition import LABEL, Composition, Node
+from planner.cluster.composition import Composition, Node
 from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
-MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 PATIENCE_S = 120.0  # without a step the run is given up
 
 
@@ -70,6 +71,8 @@ class RunOptions:
         peak_flops_s: of one rank of this machine; None: unknown.
         logs: folder for the logs of the pods; None: the run's own, which goes with it.
         plan: that the run follows; None: the planner's.
+        ends_without_nodes: no key adds a node, so a run without any ends.
+        begins_at: step of the checkpoint that was there before; None: there was none.
     """
 
     job: HeddleJob
@@ -88,41 +91,8 @@ class RunOptions:
     peak_flops_s: float | None = None
     logs: Path | None = None
     plan: ReferencedPlan | None = None
-
-
-def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
-    """Refuse nodes that cannot be processes of this machine.
-
-    Raises:
-        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
-            a machine can run; a GPU type that the profile does not hold.
-    """
-    if not nodes.nodes:
-        raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
-    profiled = tuple(sorted(profile.types))
-    joined = tuple(event.node for event in script if event.node is not None)
-    for node in (*nodes.nodes, *joined):
-        if not LABEL.fullmatch(node.name):
-            raise InvalidScript(
-                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, "
-                "dots and dashes, for example rack1-a",
-                field="name",
-                code="Malformed",
-            )
-        if node.gpus > MOST_GPUS:
-            raise InvalidScript(
-                f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so "
-                f"give a node at most {MOST_GPUS}",
-                field="gpus",
-                code="OutOfRange",
-            )
-        if node.gpu_type not in profiled:
-            raise InvalidScript(
-                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
-                f"has no profile; profiled are {', '.join(profiled)}",
-                field="type",
-                code="Unknown",
-            )
+    ends_without_nodes: bool = False
+    begins_at: int | None = None
 
 
 def search_settings(options: RunOptions) -> SearchSettings:
@@ -149,13 +119,14 @@ class LocalRun:
 
     def __init__(self, options: RunOptions, directory: Path, say: Callable[[str], None]) -> None:
         self.options = options
-        self.recorder = Recorder()
+        self.recorder = Recorder(begins_at=options.begins_at)
         self.job = options.job
         self.run_id = self.job.metadata.uid or secrets.token_hex(8)
         self.profile = options.profile
         self.reference_losses: tuple[float, ...] = ()  # of whoever trains the same to compare
         self.has_quit = False
         self.is_suspending = False
+        self.ended_by: signal.Signals | None = None  # who asked for the end: Ctrl-C or SIGTERM
         self._reconciler: Reconciler | None = None
         self._directory = directory
         self._logs = options.logs or directory
@@ -230,6 +201,11 @@ class LocalRun:
                     raise InvalidJob(
                         f"{self.recorder.refused_checkpoint}, or --fresh", code="Refused"
                     )
+                if self.options.ends_without_nodes and not self.cluster.nodes and not loop.done():
+                    raise ProcessFailed(
+                        "no node is left, and no event of the script can bring one; "
+                        f"{where_it_goes_on(self.job, self.recorder)}"
+                    )
                 if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
                     raise ProcessFailed(
                         f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
@@ -245,8 +221,10 @@ class LocalRun:
             )
 
     def suspend(self) -> bool:
-        """Save a checkpoint and end; False if there is no new step to save."""
-        if not self.recorder.step or self._reconciler is None:
+        """Save a checkpoint and end; False if no rank holds a new step to save."""
+        if not self.recorder.step or self._reconciler is None or not self.cluster.nodes:
+            return False
+        if not self.recorder.holds_state and self.recorder.phase != "Saving":
             return False
         self.is_suspending = True
         if self.recorder.phase != "Saving":
@@ -341,7 +319,14 @@ class LocalRun:
     def _take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         if decision.message != self.recorder.message:
             self._say(f"step {self.recorder.step}: {decision.phase}: {decision.message}")
+        known = set(self.recorder.restores)
         self.recorder.take_decision(decision, observed, now)
+        for epoch, restore in self.recorder.restores.items():
+            if epoch not in known:
+                self._say(
+                    f"epoch {epoch} goes on from the checkpoint of step {restore.step} in "
+                    f"{restore.path}"
+                )
 
     async def _prepare_data(self) -> None:
         """Make pairs of the job's texts, where there are any."""

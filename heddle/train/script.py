@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Literal
 
 from heddle_operator.apis.errors import InvalidScript
-from planner.cluster.composition import Composition, Node
+from planner.cluster.composition import LABEL, Composition, Node
 from planner.errors import InvalidComposition
 from planner.model.workload import MOST_COUNT
+from planner.profiles.profile import Profile
 from planner.strict_yaml import read_yaml
-from planner.wording import did_you_mean, kind_of
+from planner.wording import counted, did_you_mean, kind_of
 
 MOST_NOTICE_S = 1e9
+MOST_GPUS = 32  # of a node: 19 ranks run in real time on two cores, many more would only wait
 Verb = Literal["join", "drain", "kill"]
 VERBS: tuple[Verb, ...] = ("join", "drain", "kill")
 
@@ -95,12 +97,76 @@ def check_script(events: tuple[Event, ...], nodes: Composition, name: str) -> No
         present ^= {event.name}
 
 
+def check_nodes(nodes: Composition, script: tuple[Event, ...], profile: Profile) -> None:
+    """Refuse nodes that cannot be processes of this machine.
+
+    Raises:
+        InvalidScript: there is none; a name that cannot be that of a pod's folder; more ranks than
+            a machine can run; a GPU type that the profile does not hold.
+    """
+    if not nodes.nodes:
+        raise InvalidScript("there is no node; write `- name: ...` for each node", code="Missing")
+    for sentence in too_large(nodes, script):
+        raise InvalidScript(sentence, field="gpus", code="OutOfRange")
+    profiled = tuple(sorted(profile.types))
+    joined = tuple(event.node for event in script if event.node is not None)
+    for node in (*nodes.nodes, *joined):
+        if not LABEL.fullmatch(node.name):
+            raise InvalidScript(
+                f"node {node.name[:80]!r} is not a valid name; use up to 63 letters, digits, "
+                "dots and dashes, for example rack1-a",
+                field="name",
+                code="Malformed",
+            )
+        if node.gpu_type not in profiled:
+            raise InvalidScript(
+                f"node {node.name!r} is of GPU type {node.gpu_type!r}, for which {profile.model} "
+                f"has no profile; profiled are {', '.join(profiled)}",
+                field="type",
+                code="Unknown",
+            )
+
+
+def too_large(nodes: Composition, script: tuple[Event, ...]) -> list[str]:
+    """A sentence for each node, there or joining, with more ranks than a machine can run."""
+    joined = tuple(event.node for event in script if event.node is not None)
+    return [
+        f"node {node.name!r} has {node.gpus} GPUs; each is a process of this machine, so give a "
+        f"node at most {MOST_GPUS}"
+        for node in (*nodes.nodes, *joined)
+        if node.gpus > MOST_GPUS
+    ]
+
+
+def check_steps(events: tuple[Event, ...], steps: int, name: str) -> None:
+    """Refuse an event after the last step of a job.
+
+    Raises:
+        InvalidScript: names the event.
+    """
+    for event in events:
+        if event.at_step > steps:
+            raise InvalidScript(
+                f"script {name} has at_step {event.at_step:,} ({event}), and the job has "
+                f"{counted(steps, 'step')}; give at most {steps:,}, or raise spec.steps",
+                field="at_step",
+                code="OutOfRange",
+            )
+
+
 def _event(row: object, where: str) -> Event:
     if not isinstance(row, Mapping):
         raise InvalidScript(
             f"{where} is {row!r}; write for example {{at_step: 40, drain: NODE}}", code="Malformed"
         )
     verbs = [verb for verb in VERBS if verb in row]
+    if "notice_s" in row and len(verbs) == 1 and verbs != ["drain"]:
+        raise InvalidScript(
+            f"{where} has notice_s with {verbs[0]}; notice_s goes with drain, so leave it out or "
+            "write drain",
+            field="notice_s",
+            code="Contradiction",
+        )
     known = {"at_step", "notice_s", *VERBS} if "drain" in verbs else {"at_step", *VERBS}
     unknown = sorted(str(key) for key in set(row) - known)
     if unknown or len(verbs) != 1:

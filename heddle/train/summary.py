@@ -11,14 +11,27 @@ from planner.wording import counted
 
 
 def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
-    """Model, speed and place of the weights, in sentences."""
-    losses = result["losses"]
+    """Steps, speed, lost saves and place of the weights, in sentences."""
+    found = (
+        _trained(result),
+        _pace(result),
+        _failed_save(result),
+        _where_it_goes_on(result) or _where_weights_are(result),
+    )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _trained(result: Mapping[str, Any]) -> str:
+    losses, begun = result["losses"], result["begun_from_step"]
+    if not losses and begun is not None and result["phase"] == "Complete":
+        return f"No step was left to train: the run went on from the checkpoint of step {begun}."
     if not losses:
-        return ("No step was trained, and no weights were written.",)
+        return "This run trained no step."
     changes = [epoch for epoch in result["epochs"] if epoch["reconfiguration"]]
     reasons = f" ({', '.join(epoch['reason'] for epoch in changes)})" if changes else ""
+    after = f" after step {begun}" if begun is not None else ""
     trained = (
-        f"The job trained {counted(len(losses), 'step')} and changed its plan "
+        f"The job trained {counted(len(losses), 'step')}{after} and changed its plan "
         f"{counted(len(changes), 'time')}{reasons}; the loss went from {losses[0]:.3f} to "
         f"{losses[-1]:.3f}."
     )
@@ -29,6 +42,13 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             f" On the held-out part it went from {first['loss']:.3f} (step {first['step']}) to "
             f"{newest['loss']:.3f} (step {newest['step']})."
         )
+    return trained
+
+
+def _pace(result: Mapping[str, Any]) -> str:
+    """Speed and memory of the last plan; "" where no step was trained."""
+    if not result["epochs"]:
+        return ""
     last = result["epochs"][-1]
     paces = []
     if last["step_s"]:
@@ -45,8 +65,15 @@ def summary(result: Mapping[str, Any]) -> tuple[str, ...]:
             + f"; a rank held up to {measured['memory_bytes'] / 1e6:,.0f} MB, Python and torch "
             f"with it; the plan foresaw {last['predicted_memory_bytes'] / 1e6:,.0f} MB."
         )
-    found = (trained, " ".join(paces), _where_it_goes_on(result) or _where_weights_are(result))
-    return tuple(sentence for sentence in found if sentence)
+    return " ".join(paces)
+
+
+def _failed_save(result: Mapping[str, Any]) -> str:
+    """The newest save, if it failed; else ""."""
+    failed = result["failed_save"]
+    if failed is None:
+        return ""
+    return f"The checkpoint of step {failed['step']} is not saved: {failed['error']}."
 
 
 def _where_it_goes_on(result: Mapping[str, Any]) -> str:
@@ -70,4 +97,10 @@ def _where_weights_are(result: Mapping[str, Any]) -> str:
     if result["parts"]:
         kept = as_parts(Path(result["parts"]).parent)
         return f"{kept[0].upper()}{kept[1:]}."
-    return "No weights are saved."
+    saved = result["goes_on_from"]
+    if saved is None:
+        return "No weights are saved, and no checkpoint: the same command begins anew."
+    return (
+        "No weights are saved. The same command goes on from the checkpoint of step "
+        f"{saved['step']} in {saved['folder']}."
+    )

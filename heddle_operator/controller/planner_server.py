@@ -186,7 +186,8 @@ def main() -> None:
 
 
 def _serve() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when this ends
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides when this ends
+        signal.signal(number, signal.SIG_IGN)
     warm_up()
     warm()
     gc.collect()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from heddle_operator.apis.wording import joined, named
 from heddle_operator.epochs.ending import end_by_limit, fail
 from heddle_operator.rules.limits import beyond_backoff
+from heddle_operator.rules.restores import newest_of, none_is_whole, why_refused, why_unread
 from heddle_operator.state.actions import CloseEpoch, RecordEvent, SendLook
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
@@ -30,7 +31,7 @@ def lose(view: View, live: EpochRecord, problem: str) -> Decision:
     """The ranks hold no whole state any more: the job goes back to a checkpoint."""
     step = view.observed.reached_step
     after = f" after step {step}" if step is not None else ""
-    message = f"{problem}{after}; the job goes back to a checkpoint"
+    message = f"{problem}{after}; the job looks for its newest checkpoint"
     event = RecordEvent(f"back-{live.epoch}", "StateLost", message)
     closed = CloseEpoch(epoch=live.epoch, outcome="lost", message=problem, step=step)
     return Decision(actions=(closed, event), phase="Recovering", message=message, look_again_s=0.0)
@@ -93,15 +94,10 @@ def restored(view: View, record: EpochRecord, restore: Restore) -> RecordEvent:
 
 
 def _chosen(view: View, record: EpochRecord, told: FoundCheckpoints) -> Restore | Decision | None:
-    tried = _damaged(view.observed)
-    found = [one for one in told.found if one.manifest not in tried]
-    newest = found[0] if found else None
-    age = (newest.epoch, newest.step) if newest is not None else (0, -1)
-    newer = [one for one in told.refused if (one.epoch, one.step) > age]
-    for one in newer:
-        if one.code in ("other", "newer"):
-            words = f"step {one.step} in {told.path}: {one.error}"
-            return _waits(words, "CheckpointRefused")
+    newest = newest_of(told, _damaged(view.observed))
+    refused = why_refused(told, newest)
+    if refused:
+        return _waits(refused, "CheckpointRefused")
     if newest is not None:
         restore = Restore(
             path=told.path, epoch=newest.epoch, step=newest.step, manifest=newest.manifest
@@ -111,12 +107,9 @@ def _chosen(view: View, record: EpochRecord, told: FoundCheckpoints) -> Restore 
     if view.situation.left is not None:
         words = f"no rank holds the state, and {told.path} has no whole checkpoint"
         return fail(record, "StateLost", words)
-    if told.refused or told.found:
-        words = (
-            f"no checkpoint in {told.path} is whole; remove them with `heddle checkpoint rm`, or "
-            "give another path"
-        )
-        return _waits(words, "CheckpointRefused")
+    broken = none_is_whole(told, newest)
+    if broken:
+        return _waits(broken, "CheckpointRefused")
     return None
 
 
@@ -147,9 +140,9 @@ def _problem(told: dict[str, FoundCheckpoints], path: str) -> tuple[DecisionReas
     if failed:
         why = joined(told[pod].error or "" for pod in failed)
         return "CheckpointUnread", f"{named('pod', failed)} cannot read {path}: {why}"
-    unread = [one for answer in told.values() for one in answer.refused if one.code == "unread"]
+    unread = next((why for answer in told.values() if (why := why_unread(answer))), "")
     if unread:
-        return "CheckpointUnread", f"{path} cannot be read: {unread[0].error}"
+        return "CheckpointUnread", unread
     seen = {answer.found: pod for pod, answer in told.items()}
     if len(seen) > 1:
         first, second = sorted(seen.values())[:2]

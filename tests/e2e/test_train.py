@@ -15,6 +15,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 
+from heddle.local.processes import processes_with
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 HEDDLE = str(Path(sys.executable).parent / "heddle")
 ROOT = Path(__file__).parents[2]
@@ -43,9 +45,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def interrupted_after(
-    words: tuple[str, ...], command: list[str], folder: Path
+    words: tuple[str, ...],
+    command: list[str],
+    folder: Path,
+    number: signal.Signals = signal.SIGINT,
 ) -> tuple[int, str, str]:
-    """(exit status, standard output, standard error) of a run that gets Ctrl-C after some words."""
+    """(exit status, standard output, standard error) of a run that gets a signal after words.
+
+    All its processes get SIGTERM, as Slurm and systemd send it.
+    """
     said, awaited = [], list(words)
     with (folder / "result.json").open("w+") as result:
         process = subprocess.Popen(
@@ -58,7 +66,11 @@ def interrupted_after(
             if awaited and awaited[0] in line:
                 awaited.pop(0)
                 if not awaited:
-                    process.send_signal(signal.SIGINT)
+                    pids = (process.pid,)
+                    if number == signal.SIGTERM:
+                        pids = processes_with(XDG_CACHE_HOME=str(folder / "cache"))
+                    for pid in pids:
+                        os.kill(pid, number)
         result.seek(0)
         return process.wait(timeout=60), result.read(), "".join(said)
 
@@ -90,8 +102,10 @@ def test_ctrl_c_saves_a_job_and_the_same_command_goes_on(folder: Path) -> None:
     assert saved["folder"] == str(folder / "out" / "checkpoints" / "tiny")
     assert saved["step"] == result["epochs"][-1]["last_step"] + 1
 
-    status, out, err = interrupted_after(("trains on",), command[:-2], folder)
-    assert status == 130, err
+    status, out, err = interrupted_after(("trains on",), command[:-2], folder, signal.SIGTERM)
+    assert status == 143, err
+    assert f"note: the run goes on from the checkpoint of step {saved['step']} in " in err
+    assert "SIGTERM: the training ends after this step, and its state is saved" in err
     again = json.loads(out)
-    assert again["epochs"][0]["first_step"] == saved["step"]
+    assert again["epochs"][0]["first_step"] == again["begun_from_step"] == saved["step"]
     assert again["checkpoint"]["step"] > saved["step"]

@@ -52,7 +52,8 @@ async def run_pod(
 def _end_with(agent: Agent, exit_with_parent: bool) -> None:
     """Bind the signals of a pod, and, if asked, the end of standard input, to the agent's life."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, agent.notice)
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGTERM, agent.notice)
     loop.add_signal_handler(signal.SIGINT, agent.stop)
     if exit_with_parent:
 

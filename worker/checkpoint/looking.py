@@ -69,14 +69,17 @@ def examined(
         yield Examined(attempt, digest, None if code else manifest, code, sentence)
 
 
-def look(vault: Vault, path: str, asked: Look, data_digest: Callable[[], str]) -> FoundCheckpoints:
+def look(
+    vault: Vault, path: str, asked: Look, data_digest: Callable[[], str] | None
+) -> FoundCheckpoints:
     """The answer to a look.
 
     Args:
         vault: of the path.
         path: that the answer names.
         asked: supplies the epoch and the job's settings.
-        data_digest: gives that of the job's data; asked only where a checkpoint is there.
+        data_digest: gives that of the job's data; asked only where a checkpoint is there.  None:
+            the data are not compared.
     """
     found: list[FoundCheckpoint] = []
     refused: list[RefusedCheckpoint] = []
@@ -84,7 +87,12 @@ def look(vault: Vault, path: str, asked: Look, data_digest: Callable[[], str]) -
         model = asked.training.model_shape()
         names = vault.names()
         last_epoch = max((attempt.epoch for attempt in objects_of(names)), default=0)
-        for one in examined(vault, names, lambda m: unfit(m, model, asked.training, data_digest())):
+
+        def refuse(saved: Manifest) -> str | None:
+            digest = data_digest() if data_digest is not None else saved.data_digest
+            return unfit(saved, model, asked.training, digest)
+
+        for one in examined(vault, names, refuse):
             epoch, step = one.attempt
             if one.code is None:
                 found.append(FoundCheckpoint(epoch=epoch, step=step, manifest=one.digest))

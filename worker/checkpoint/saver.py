@@ -28,7 +28,7 @@ from worker.checkpoint.boxes import by_file, largest_file, numel, written
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
 from worker.checkpoint.save import NotYet, commit, save_part
 from worker.checkpoint.vaults.open_vault import open_vault
-from worker.checkpoint.vaults.vault import Vault, VaultFailed
+from worker.checkpoint.vaults.vault import BROKEN_OFF_S, Vault, VaultFailed
 from worker.checkpoint.writing import GivenUp, Writing
 from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
@@ -39,7 +39,6 @@ from worker.state.still import ReadBox, StillState
 LOG = logging.getLogger(__name__)
 # For the parts of other ranks; twice as long after each look, as a look may be many requests.
 LOOK_AGAIN_S, LOOK_AGAIN_MOST_S = 0.1, 3.2
-BROKEN_OFF_S = 86_400.0  # no write takes a day
 # A suspension, or the end of a job, waits so long for the next byte of a save.  Of other ranks a
 # store shows whole files alone, so these have the time of the largest one at this rate beside it.
 SILENT_S, LEAST_BYTES_S = 60.0, 10e6

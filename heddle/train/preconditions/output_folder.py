@@ -3,22 +3,19 @@
 A run holds the lock of `heddle-run.json` for as long as its process lives, so the lock of a dead
 process is free.
 Invariant: only files that a run of Heddle has left are ever removed.
-Source: flock(2), whose locks also hold between the hosts of a shared file system.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
+from heddle.train.preconditions.run_lock import EXCLUSIVE, SHARED, holder_of, take, write
 from heddle_operator.apis.errors import InvalidJob
-from planner.errors import HeddleError
 from planner.model.config import CONFIG
 from worker.weights.hugging_face.config import COPIED
 from worker.weights.run_record import RECORD, RunRecord
@@ -35,7 +32,6 @@ PARTS = (
 )
 MODEL = (*WEIGHTS, CONFIG)
 ALL = (*MODEL, *COPIED, *(f"{name}.part" for name in (*MODEL, *COPIED)))  # with drafts
-NOT_SUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +85,7 @@ def use_of(
             f"written; {ANOTHER}, or move it away"
         )
     if record is not None and saved == record.job and not models and not is_fresh:
-        note = f"the run goes on from its newest checkpoint; --fresh begins a new one in {folder}"
-        return Use(note=note, kept=kept, goes_on=record.run)
+        return Use(kept=kept, goes_on=record.run)
     results = models or any(path.parent in _folders(folder) for path in removable)
     if results and not is_fresh:
         whose = "another run" if record is None else f"a run of job {record.job}"
@@ -114,7 +109,7 @@ def look(folder: Path, is_fresh: bool, saved: str = "") -> Use:
     if not path.is_file():
         return use_of(folder, None, os.uname().nodename, is_fresh, saved)
     with _opened(path, writes=False) as file:
-        return _judged(folder, file, is_fresh, saved, fcntl.LOCK_SH)
+        return _judged(folder, file, is_fresh, saved, SHARED)
 
 
 class OutputFolder:
@@ -138,7 +133,7 @@ class OutputFolder:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = _opened(folder / RECORD, writes=True)
         try:
-            use = _judged(folder, self._file, is_fresh, saved, fcntl.LOCK_EX)
+            use = _judged(folder, self._file, is_fresh, saved, EXCLUSIVE)
             if use.refusal:
                 raise InvalidJob(use.refusal, code="Taken")
             _remove(use.removable, folder)
@@ -147,42 +142,21 @@ class OutputFolder:
             raise
         self.note, self.run = use.note, use.goes_on or record.run
         self._record = replace(record, run=self.run, kept=use.kept)
-        self._write()
+        write(self._file, self._record)
 
     def close(self) -> None:
         """The run has ended: say so, and free the folder."""
         self._record = replace(self._record, has_ended=True)
         with contextlib.suppress(OSError):  # a full disk costs the word, not the lock
-            self._write()
+            write(self._file, self._record)
         self._file.close()
-
-    def _write(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(self._record.to_text())
-        self._file.flush()
 
 
 def _judged(folder: Path, file: TextIO, is_fresh: bool, saved: str, kind: int) -> Use:
     """Permission for a folder, once its record is locked, or is found to be."""
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-        is_locked = False
-    except BlockingIOError:
-        is_locked = True
-    except OSError as error:
-        if error.errno not in NOT_SUPPORTED:
-            raise
-        is_locked = False  # a file system without locks: the record alone tells
-    file.seek(0)
-    try:
-        record = RunRecord.of_text(file.read(), folder / RECORD)
-    except HeddleError as error:
-        raise InvalidJob(str(error), code="Taken") from None
+    is_locked, record = take(file, folder / RECORD, kind)
     if is_locked:
-        who = "another process"
-        if record is not None:
-            who = f"process {record.pid} of host {record.host}, which trains job {record.job}"
+        who = holder_of(record)
         return Use(f"the output folder {folder} is used by {who}; {ANOTHER}, or wait for its end")
     return use_of(folder, record, os.uname().nodename, is_fresh, saved)
 

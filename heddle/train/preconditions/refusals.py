@@ -9,10 +9,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from heddle.train.checkpoints import has_checkpoint
+from heddle.train.checkpoints import has_checkpoint, path_of
 from heddle.train.choices import Choices
+from heddle.train.preconditions.beginning import beginning
+from heddle.train.preconditions.checkpoint_folder import why_taken
 from heddle.train.preconditions.output_folder import ANOTHER, look
-from heddle.train.run import check_nodes
+from heddle.train.script import check_nodes
 from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.evaluate import cost_of
 from planner.errors import HeddleError
@@ -31,7 +33,7 @@ def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str
     Args:
         choices: of the user.
         is_fresh: what an earlier run left in the output folder goes.
-        reads_weights: every number that the job starts from is looked at, too.
+        reads_weights: every number and text that the job starts from is looked at, too.
     """
     return tuple(_refusals(choices, is_fresh, reads_weights))
 
@@ -67,11 +69,16 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         try:
             use = look(folder, is_fresh, job.name if has_checkpoint(job) else "")
             removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
-            if use.refusal:
-                yield use.refusal
+            refusal = use.refusal or why_taken(path_of(job))
+            if refusal:
+                yield refusal
         except HeddleError as error:
             yield str(error)
         yield from _room(folder, job.workload.model, removed_bytes)
+    try:
+        beginning(job, is_fresh, makes_data=reads_weights)
+    except HeddleError as error:
+        yield str(error)
     if reads_weights:
         yield from _not_finite(job)
 

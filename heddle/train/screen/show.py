@@ -12,10 +12,12 @@ from typing import TypeVar
 from rich.console import Console
 from rich.live import Live
 
+from heddle.train.checkpoints import where_it_goes_on
 from heddle.train.run import LocalRun
 from heddle.train.screen.keys import LEGEND, event_for, keys
 from heddle.train.screen.lines import StepLines
 from heddle.train.screen.output import Output
+from heddle.train.screen.save_lines import SaveLines
 from heddle.train.screen.unsaved_lines import UnsavedLines, end_warning
 from heddle.train.screen.view import LiveView
 
@@ -48,17 +50,12 @@ async def show(
             output.write(f"{time.monotonic() - begin_s:6.1f} s  {line}\n")
 
     run = make(say)
-    task = asyncio.current_task()
-    assert task is not None
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         with contextlib.ExitStack() as stack:
             training = asyncio.ensure_future(run.train())
-            unsaved = asyncio.ensure_future(UnsavedLines(run, say).watch())
-            stack.callback(unsaved.cancel)
-            if run.SAVES:
-                loop.add_signal_handler(signal.SIGINT, _interrupt, run, training, say)
+            stack.callback(asyncio.ensure_future(UnsavedLines(run, say).watch()).cancel)
+            stack.callback(asyncio.ensure_future(SaveLines(run, say).watch()).cancel)
+            _take_signals(run, training, say)
             if interactive:
                 stack.enter_context(_keys(run, training, say))
             if is_live:
@@ -80,22 +77,49 @@ async def show(
     return run
 
 
-def _interrupt(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
-    """Save a checkpoint and end; at once if there is nothing to keep, or the second time."""
-    is_saving = run.recorder.phase == "Saving"
-    if run.is_suspending and not is_saving:
-        say("the save is given up; the run goes on from the checkpoint before it")
-    if run.is_suspending or not run.suspend():
+def _take_signals(run: LocalRun, training: asyncio.Future[None], say: Say) -> None:
+    """End on Ctrl-C and SIGTERM alike where the run saves; else SIGTERM ends all at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if not run.SAVES:
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, interrupt, run, training, say, number)
+
+
+def interrupt(
+    run: LocalRun,
+    training: asyncio.Future[None],
+    say: Say,
+    number: signal.Signals = signal.SIGINT,
+) -> None:
+    """Save a checkpoint and end; at once if there is nothing to keep, or the second time.
+
+    Args:
+        run: that trains.
+        training: ends at once if it is cancelled.
+        say: gets the sentence.
+        number: of the signal; SIGINT is also the key q.
+    """
+    if training.done():  # all that is to be saved is saved
+        return
+    run.ended_by = number
+    by = f"step {run.recorder.step}: {'SIGTERM: ' if number == signal.SIGTERM else ''}"
+    is_saving, goes_on = run.recorder.phase == "Saving", where_it_goes_on(run.job, run.recorder)
+    was_asked = run.is_suspending
+    if was_asked or not run.suspend():
+        if not was_asked:
+            say(f"{by}the run ends at once, as there is no new state to save; {goes_on}")
+        elif not is_saving:
+            say(f"{by}the save is given up; {goes_on}")
         run.has_quit = True
         training.cancel()
         return
     if is_saving:
         say(end_warning(run))
         return
-    say(
-        f"step {run.recorder.step}: the training ends after this step, and its state is saved; "
-        "again: end at once"
-    )
+    say(f"{by}the training ends after this step, and its state is saved; again: end at once")
 
 
 def _live(view: LiveView) -> Live:
@@ -109,7 +133,7 @@ def _keys(run: LocalRun, training: asyncio.Future[None], say: Say) -> Iterator[N
     def on_key(key: str) -> None:
         nonlocal added
         if key == "q" and run.SAVES:
-            _interrupt(run, training, say)
+            interrupt(run, training, say)
             return
         if key == "q":
             run.has_quit = True

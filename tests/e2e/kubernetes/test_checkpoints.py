@@ -183,7 +183,9 @@ def all_nodes_are_lost(
     told, known = status["checkpoint"], before["checkpoint"].get("lostSteps", 0)
     assert (told["restoredEpoch"], told["restoredStep"]) == (epoch, newest)
     assert told["lostSteps"] == known + again
-    job.wait_for_event("StateLost", f"after step {reached}; the job goes back to a checkpoint")
+    job.wait_for_event(
+        "StateLost", f"after step {reached}; the job looks for its newest checkpoint"
+    )
     event = job.wait_for_event("Restored", f"epoch {epoch} goes on from the checkpoint of step ")
     assert f"checkpoint of step {newest} in /saves/{NAME}" in event["note"]
     assert (f"; {again} step" in event["note"]) == bool(again)

@@ -1,27 +1,23 @@
 """A vault in a folder that all ranks see: a disk of this machine, or a volume of a cluster.
 
-Invariants: a draft has a name of its own that begins with a dot, so no listing shows it; a file is
-on disk before its name is, and its name before the operation returns.
+Invariants: no listing shows a draft; a file is on disk before its name is, and its name before the
+operation returns.
 """
 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import re
-import socket
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedWriter
 from pathlib import Path
 
 from planner.wording import reason_of
+from worker.checkpoint.vaults.drafts import is_draft, is_left, new_draft
 from worker.checkpoint.vaults.vault import NAME, Facts, VaultFailed, Why, check_name, whole
 
 SYNC_BYTES = 64 << 20  # of a file; so its writer is not far ahead of the disk
-_NUMBER = itertools.count()
 _WHY: dict[int | None, Why] = {
     errno.ENOSPC: "full",
     errno.EDQUOT: "full",
@@ -31,7 +27,6 @@ _WHY: dict[int | None, Why] = {
     errno.EACCES: "refused",
     errno.EPERM: "refused",
 }
-_DRAFT = re.compile(r"\..+\.\d+\.\d+")  # as `_draft` names it
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -92,24 +87,27 @@ class FolderVault:
         path = self._path(name)
         with self._told(name):
             path.unlink(missing_ok=True)
-            folder = path.parent
-            with suppress(OSError):  # another file is in it, or it is gone
-                while folder != self._folder:
-                    folder.rmdir()
-                    folder = folder.parent
+            self._remove_empty(path.parent)
 
     def tidy(self, older_than_s: float) -> None:
-        """Delete drafts that were last written before that."""
-        until_s = time.time() - older_than_s
+        """Delete drafts that were last written before that, or by a dead process of this host."""
         with self._told(""):
             for path in self._files():
                 with suppress(FileNotFoundError):  # somebody else tidies too
-                    if _DRAFT.fullmatch(path.name) and path.stat().st_mtime < until_s:
+                    if is_draft(path.name) and is_left(path, older_than_s):
                         path.unlink()
+                        self._remove_empty(path.parent)
 
     def _path(self, name: str) -> Path:
         check_name(name)
         return self._folder / name
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove a folder that nothing is left in, and those above it."""
+        with suppress(OSError):  # another file is in it, or it is gone
+            while folder != self._folder:
+                folder.rmdir()
+                folder = folder.parent
 
     def _walk(self) -> Iterator[str]:
         for path in self._files():
@@ -132,22 +130,15 @@ class FolderVault:
     def _draft(self, path: Path, chunks: Iterable[bytes | memoryview]) -> Iterator[Path]:
         """A file with this content on disk; it is gone at the end unless it was renamed."""
         _make(path.parent)
-        # Two pods may have one process id, and two threads write at once.
-        owner = f"{socket.gethostname()}.{os.getpid()}.{next(_NUMBER)}"
-        draft = path.with_name(f".{path.name}.{owner}")
-        try:
-            with draft.open("xb") as opened:
-                unsynced = 0
-                for chunk in chunks:
-                    unsynced += opened.write(chunk)
-                    if unsynced >= SYNC_BYTES:
-                        _sync(opened)
-                        unsynced = 0
-                _sync(opened)
+        with new_draft(path) as (draft, opened):
+            unsynced = 0
+            for chunk in chunks:
+                unsynced += opened.write(chunk)
+                if unsynced >= SYNC_BYTES:
+                    _sync(opened)
+                    unsynced = 0
+            _sync(opened)
             yield draft
-        finally:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
 
     @contextmanager
     def _told(self, name: str) -> Iterator[None]:

@@ -25,6 +25,7 @@ Why = Literal[
     "scheme",
     "unreachable",
 ]
+BROKEN_OFF_S = 86_400.0  # no write takes a day
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
 
 
@@ -78,7 +79,10 @@ class Vault(Protocol):
         """Remove an object; nothing happens if it is not there."""
 
     def tidy(self, older_than_s: float) -> None:
-        """Remove what writes that broke off left behind, if it is older; no object is touched."""
+        """Remove what broken writes left, if it is older or its writer is known to be gone.
+
+        No object is touched.
+        """
 
 
 def check_name(name: str) -> None:

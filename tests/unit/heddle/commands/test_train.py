@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from heddle.commands import train as command
-from heddle.commands.train import MOST_RANKS, train
-from heddle.train.run import MOST_GPUS
+from heddle.commands.train import MOST_RANKS, exit_status, train
+from heddle.train.choices import TrainOptions, choose
+from heddle.train.preconditions.checkpoint_folder import CheckpointFolder
+from heddle.train.script import MOST_GPUS
 from heddle_operator.apis.errors import InvalidJob
+from tests.unit.heddle.train.preconditions.test_beginning import saved
+from tests.unit.heddle.train.test_choices import MACHINE, job_file
+from tests.unit.worker.data.texts import write_pair
+from worker.checkpoint.attempts import Attempt
 from worker.device.gpus import Nvml
+from worker.weights.run_record import RunRecord
 
 EXAMPLE = str(Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml")
 
@@ -77,3 +87,47 @@ def test_the_first_line_says_what_ctrl_c_does(tmp_path):
     done = invoked(EXAMPLE, "--output-path", str(tmp_path))
     assert done.output.startswith(f"heddle train {EXAMPLE}: Ctrl-C saves a checkpoint")
     assert isinstance(done.exception, AssertionError)  # it would have started
+
+
+@pytest.mark.parametrize("option", ["--check", "--fresh", "--headless"])
+def test_checkpoints_that_another_run_saves_are_neither_shared_nor_removed(tmp_path, option):
+    job, saves = tmp_path / "job.yaml", tmp_path / "saves"
+    saved = saves / "tiny" / "step-3.e1" / "manifest.json"
+    job.write_text(Path(EXAMPLE).read_text() + f"  checkpoint: {{path: {saves}}}\n")
+    record = RunRecord(run="one", job="tiny", host=os.uname().nodename, pid=os.getpid())
+    with contextlib.closing(CheckpointFolder(str(saves / "tiny"), record)):
+        saved.parent.mkdir()
+        saved.touch()
+        error = invoked(str(job), option, "--output-path", str(tmp_path / "other")).exception
+        assert isinstance(error, InvalidJob)
+        assert str(error).startswith(f"checkpoints in {saves}/tiny are saved by process ")
+        assert saved.exists()
+
+
+def test_a_run_in_a_new_folder_names_the_checkpoint_that_it_goes_on_from(tmp_path):
+    pair = write_pair(tmp_path / "corpus", [[5, 6, 7, 8] * 500] * 8)
+    changes = {"spec__checkpoint": {"path": str(tmp_path / "saves")}, "spec__steps": 20}
+    job = str(job_file(tmp_path, spec__data={"path": pair}, **changes))
+    saved(choose(Path(job), TrainOptions(), MACHINE), Attempt(1, 8))
+    note = (
+        f"note: the run goes on from the checkpoint of step 8 in {tmp_path}/saves/tiny and trains "
+        "12 steps; --fresh begins anew\n"
+    )
+    elsewhere = ("--output-path", str(tmp_path / "new"))
+    checked = invoked("--check", job, *elsewhere)
+    assert note in checked.output
+    assert "it would train 12 steps" in checked.output
+    told = json.loads(invoked("--check", job, "--output", "json", *elsewhere).stdout)
+    assert (told["begun_from_step"], told["steps_left"]) == (8, 12)
+    started = invoked(job, *elsewhere)
+    assert note in started.output
+    assert isinstance(started.exception, AssertionError)  # it would have started
+    assert "it would train 20 steps" in invoked("--check", "--fresh", job, *elsewhere).output
+
+
+def test_a_run_whose_steps_are_all_trained_ends_with_0_whoever_asked_for_its_end():
+    for number in (None, signal.SIGINT, signal.SIGTERM):
+        assert exit_status("Complete", number) == 0
+    assert exit_status("Suspended", signal.SIGINT) == 130
+    assert exit_status("Suspended", signal.SIGTERM) == 143
+    assert exit_status("Saving", signal.SIGINT) == 130  # the weights were not waited for

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 LISTENS = "import json, sys; print(json.dumps({'port': 1}), flush=True); "
 PATIENT = LISTENS + "sys.stdin.read()"
-STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + PATIENT
+STUBBORN = LISTENS + "import time; time.sleep(600)"
 WITH_CHILD = (
     "import subprocess, sys; "
     "subprocess.Popen([sys.executable, '-c', 'import signal; signal.pause()'],"
@@ -132,7 +132,7 @@ def test_an_agent_that_says_no_port_never_runs(tmp_path):
     with_cluster(test, tmp_path, "print('Traceback: no such module')")
 
 
-def test_who_ignores_its_notice_is_killed_after_the_grace(tmp_path):
+def test_who_ignores_the_end_of_its_input_is_killed_after_the_grace(tmp_path):
     async def test(cluster, until):
         await cluster.apply(POD)
         await until(runs)
@@ -191,7 +191,7 @@ def test_an_agent_is_told_who_it_is(tmp_path, emulates):
         "a",
         "2",
     ]
-    assert "--exit-with-parent" in options
+    assert {"--exit-with-parent", "--ignore-sigterm"} <= set(options)
     assert ("--emulate" in options) == emulates
 
 

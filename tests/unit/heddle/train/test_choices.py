@@ -189,7 +189,7 @@ def test_real_and_emulated_nodes_do_not_mix(tmp_path):
     ("text", "sentence"),
     [
         ("[]", "there is no node"),
-        ("- {name: a, type: cpu, gpus: 99}", "a has 99 ranks"),
+        ("- {name: a, type: cpu, gpus: 99}", "node 'a' has 99 GPUs"),
         ("- {name: a, type: cpu}", "nodes.yaml"),
     ],
 )
@@ -272,3 +272,15 @@ def test_a_folder_that_refuses_is_a_mistake_before_anything_is_measured(tmp_path
 def test_what_is_tried_in_the_output_folder_leaves_nothing_behind(tmp_path):
     choose(job_file(tmp_path), TrainOptions(output=tmp_path / "new" / "out"), MACHINE)
     assert [file.name for file in tmp_path.iterdir()] == ["job.yaml"]
+
+
+def test_a_node_that_joins_is_as_large_as_one_that_is_there_and_before_the_last_step(tmp_path):
+    nodes, script = tmp_path / "nodes.yaml", tmp_path / "script.yaml"
+    nodes.write_text("- {name: a, type: cpu, gpus: 40}")
+    (present,) = mistakes(job_file(tmp_path), nodes=nodes)
+    assert "give a node at most 32" in present
+    script.write_text("- {at_step: 3, join: {name: a, type: cpu, gpus: 40}}")
+    assert mistakes(job_file(tmp_path), script=script) == [present]
+    script.write_text("- {at_step: 500, join: {name: b, type: cpu, gpus: 1}}")
+    (late,) = mistakes(job_file(tmp_path, spec__steps=20), script=script)
+    assert "has at_step 500 (join b), and the job has 20 steps; give at most 20" in late

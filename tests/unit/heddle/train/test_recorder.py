@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heddle.train.recorder import EpochTimes, Happened, Recorder
@@ -10,6 +12,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
 from tests.fakes.operator import a_job
 from tests.fakes.planner import fake_plan
+from tests.unit.heddle.train.recorded import recorded
 from worker.contract import RankReport, Report, StepRecord, SwitchRecord
 
 
@@ -102,3 +105,16 @@ def test_the_kill_that_stands_beside_a_loss_is_that_of_its_own_time():
     stall = recorder.stall(2)
     assert (stall.stall_s, stall.from_kill_s) == (pytest.approx(11.0), pytest.approx(10.8))
     assert stall.parts["detect_s"] == pytest.approx(10.2)
+
+
+def test_ranks_hold_a_state_until_the_epoch_that_trained_is_lost():
+    found = recorded()
+    assert found.holds_state
+    lost = replace(found.epochs[-1], outcome="lost")
+    found.epochs = (*found.epochs[:-1], lost)
+    assert not found.holds_state
+    found.epochs = (lost, replace(lost, epoch=4, outcome="open"))  # it is still prepared
+    assert not found.holds_state
+    found.take_report(report(step(4, 5, 110.0)))
+    assert found.holds_state
+    assert not Recorder().holds_state

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from heddle.demo.run import DemoOptions, DemoRun
+from heddle.train.local_job import LocalJob
 from heddle.train.recorder import Recorder
 from heddle.train.run import RunOptions, search_settings
+from heddle.train.screen.show import interrupt
 from heddle.train.script import Event
+from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import load_job
 from planner.cluster.composition import Node
 from tests.builders import demo_profile
-from tests.unit.heddle.train.recorded import RESUMED_S, THREE, TWO, a_run, report, switch
+from tests.unit.heddle.train.recorded import (
+    RESUMED_S,
+    THREE,
+    TWO,
+    a_run,
+    recorded,
+    report,
+    steps,
+    switch,
+)
 
 EXAMPLE = Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 JOIN = Event(5, "join", "fast-3", Node(name="fast-3", gpu_type="demo-fast", gpus=2))
@@ -118,3 +132,49 @@ def test_data_that_cannot_be_made_are_a_sentence_about_the_data(run):
     command = ("data", "prepare", "--input", "nowhere", "--output", "x")
     with pytest.raises(ProcessFailed, match=r"^the data set cannot be made: input 'nowhere'"):
         asyncio.run(run.call(*command))
+
+
+def test_a_run_without_a_node_promises_no_save(run):
+    assert run.recorder.step == 0
+    run.recorder = recorded()
+    for node in TWO.nodes:
+        run.apply_event(Event(10, "kill", node.name))
+    training = asyncio.Future(loop=asyncio.new_event_loop())
+    said = []
+    interrupt(run, training, said.append, signal.SIGTERM)
+    assert (run.has_quit, run.ended_by, training.cancelled()) == (True, signal.SIGTERM, True)
+    assert said == [
+        "step 10: SIGTERM: the run ends at once, as there is no new state to save; no checkpoint "
+        "is whole, so the same command begins anew"
+    ]
+    training.get_loop().close()
+
+
+@pytest.mark.slow
+def test_a_run_whose_script_brings_no_node_any_more_ends_with_one_sentence(tmp_path, told):
+    options = DemoOptions(nodes=TWO, script=(), steps=10, seed=1).for_run()
+    saves = Checkpoint(path=str(tmp_path / "saves"))
+    spec = options.job.spec.model_copy(update={"checkpoint": saves})
+    job = options.job.model_copy(update={"spec": spec})
+    options = replace(options, job=job, ends_without_nodes=True, begins_at=8)
+    run = LocalJob(options, tmp_path, told.append)
+
+    async def train_until_all_are_killed():
+        training = asyncio.ensure_future(run.train())
+        try:
+            while not run.cluster.nodes:
+                await asyncio.wait({training}, timeout=0.1)
+            for node in TWO.nodes:
+                run.apply_event(Event(0, "kill", node.name))
+            run.recorder.take_report(report("demo-fast-1-0", *steps(1, 0, 100.0)))
+            assert not run.suspend()  # nobody holds a state that could be saved
+            await training
+        finally:
+            await run.close()
+
+    with pytest.raises(ProcessFailed) as error:
+        asyncio.run(train_until_all_are_killed())
+    assert str(error.value) == (
+        "no node is left, and no event of the script can bring one; the same command goes on from "
+        "the checkpoint of step 8"
+    )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from heddle.demo.scenario import NODES, SCRIPT
-from heddle.train.run import check_nodes
-from heddle.train.script import check_script, load_nodes, load_script
+from heddle.train.script import check_nodes, check_script, check_steps, load_nodes, load_script
 from heddle_operator.apis.errors import InvalidScript
 from planner.cluster.composition import Composition
 from planner.errors import InvalidComposition
@@ -61,7 +60,7 @@ def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
         ("- {at_step: 10000000000, drain: fast-1}", ("OutOfRange", "at_step")),
         ("- {at_step: 3, drain: fast-1, notice_s: soon}", ("Malformed", "notice_s")),
         (f"- {{at_step: 3, drain: fast-1, notice_s: {'9' * 400}}}", ("Malformed", "notice_s")),
-        ("- {at_step: 3, kill: fast-1, notice_s: 3}", ("Malformed", None)),
+        ("- {at_step: 3, kill: fast-1, notice_s: 3}", ("Contradiction", "notice_s")),
         ("- {at_step: 3, drain: 7}", ("Malformed", "drain")),
         ("- {at_step: 3, drain: nobody}", ("Contradiction", None)),
         ("- {at_step: 3, join: {name: fast-1, type: demo-fast, gpus: 1}}", ("Contradiction", None)),
@@ -73,6 +72,18 @@ def test_a_drain_waits_unless_the_script_says_for_how_long(tmp_path):
 def test_a_mistake_in_a_script_is_one_sentence(tmp_path, text, mistake):
     with refused(InvalidScript, *mistake):
         script(tmp_path, text)
+
+
+def test_notice_s_is_said_to_go_with_drain(tmp_path):
+    with pytest.raises(InvalidScript, match="has notice_s with kill; notice_s goes with drain"):
+        script(tmp_path, "- {at_step: 3, kill: fast-1, notice_s: 3}")
+
+
+def test_an_event_after_the_last_step_of_the_job_is_refused(tmp_path):
+    events = script(tmp_path, "- {at_step: 20, drain: fast-1}\n- {at_step: 500, drain: fast-2}")
+    check_steps(events[:1], 20, "s.yaml")
+    with refused(InvalidScript, "OutOfRange", "at_step"):
+        check_steps(events, 20, "s.yaml")
 
 
 def test_a_script_that_is_not_there_is_one_sentence(tmp_path):

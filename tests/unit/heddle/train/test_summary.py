@@ -21,6 +21,9 @@ RESULT = {
     "parts": None,
     "checkpoint": None,
     "phase": "Complete",
+    "begun_from_step": None,
+    "goes_on_from": None,
+    "failed_save": None,
 }  # fmt: skip
 
 
@@ -35,16 +38,47 @@ def test_what_was_trained_how_fast_and_where_the_weights_are():
     assert weights == "The weights are in /out."
 
 
+NOTHING = {**RESULT, "losses": [], "held_out": [], "epochs": [], "output": None, "phase": "Running"}
+SAVED = {"folder": "/out/checkpoints/tiny", "step": 24}
+
+
 def test_a_run_that_trained_nothing_claims_nothing():
-    assert summary({**RESULT, "losses": []}) == (
-        "No step was trained, and no weights were written.",
+    assert summary(NOTHING) == (
+        "This run trained no step.",
+        "No weights are saved, and no checkpoint: the same command begins anew.",
     )
+
+
+def test_a_checkpoint_of_all_steps_leaves_none_to_train_and_its_weights_are_named():
+    ended = {"phase": "Complete", "output": "/out", "begun_from_step": 24, "goes_on_from": SAVED}
+    assert summary({**NOTHING, **ended}) == (
+        "No step was left to train: the run went on from the checkpoint of step 24.",
+        "The weights are in /out.",
+    )
+
+
+def test_a_run_that_ended_without_a_save_names_the_checkpoint_before_it():
+    ended = {"phase": "Suspending", "output": None, "begun_from_step": 24, "goes_on_from": SAVED}
+    for result in (RESULT, NOTHING):
+        *_, last = summary({**result, **ended})
+        assert last == (
+            "No weights are saved. The same command goes on from the checkpoint of step 24 in "
+            "/out/checkpoints/tiny."
+        )
+    assert "trained 2 steps after step 24 and changed" in summary({**RESULT, **ended})[0]
+
+
+def test_a_newest_save_that_failed_is_said_at_the_end():
+    failed = {"step": 20, "error": "/saves/tiny: not a directory"}
+    *_, lost, weights = summary({**RESULT, "failed_save": failed})
+    assert lost == "The checkpoint of step 20 is not saved: /saves/tiny: not a directory."
+    assert weights == "The weights are in /out."
 
 
 def test_an_emulated_step_is_called_emulated_and_no_weights_are_named_that_are_not_there():
     found = summary({**RESULT, "epochs": [EPOCH], "emulated": True, "output": None})
     assert "(0.400 s emulated)" in found[1]
-    assert found[2] == "No weights are saved."
+    assert found[2].startswith("No weights are saved")
 
 
 def test_whole_parts_are_named_with_the_command_that_makes_a_model_of_them():

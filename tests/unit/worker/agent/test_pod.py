@@ -21,15 +21,15 @@ MARK = "HEDDLE_TEST_POD"
 LIMIT_S = 60.0
 
 
-@pytest.fixture
-def pod(tmp_path):
+@pytest.fixture(params=[()])
+def pod(tmp_path, request):
     """An agent that listens, its port, and the marker that all its processes carry."""
     (tmp_path / "token").write_text("secret\n")
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "worker", "agent", "--job", "tiny", "--pod", "tiny-a-0"),
             *("--node", "a", "--gpus", "1", "--token-file", str(tmp_path / "token")),
-            "--exit-with-parent",
+            *("--exit-with-parent", *request.param),
         ],
         cwd=ROOT,
         env={**os.environ, MARK: str(tmp_path)},
@@ -73,6 +73,20 @@ def test_a_pod_without_ranks_ends_well_at_once_however_it_is_told(pod, how):
         process.stdin = None
     else:
         process.send_signal(getattr(signal, how))
+    assert process.wait(LIMIT_S) == 0
+
+
+@pytest.mark.parametrize("pod", [("--ignore-sigterm",)], indirect=True)
+def test_a_pod_of_a_run_here_leaves_sigterm_to_its_parent(pod):
+    process, said, mark = pod
+    ask(said, "/healthz")
+    before = processes_with(**{MARK: mark})
+    for pid in before:  # as Slurm and systemd send it
+        os.kill(pid, signal.SIGTERM)
+    assert json.loads(ask(said, "/v1/report"))["fork_server_pid"] in before
+    assert processes_with(**{MARK: mark}) == before
+    process.stdin.close()
+    process.stdin = None
     assert process.wait(LIMIT_S) == 0
 
 

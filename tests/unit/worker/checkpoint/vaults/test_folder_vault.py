@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drafts import age, left_by_a_killed_writer
 from worker.checkpoint.vaults import folder_vault
 from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.checkpoint.vaults.vault import VaultFailed
@@ -100,6 +101,41 @@ def test_the_draft_of_a_killed_process_is_one_that_goes(tmp_path, monkeypatch):
     assert len(files(tmp_path)) == 1
     vault.tidy(-60.0)
     assert files(tmp_path) == []
+
+
+def test_what_a_dead_writer_left_goes_at_once_with_its_folder(tmp_path):
+    draft = left_by_a_killed_writer(tmp_path)
+    other = draft.with_name(".a.other-host.1.0")
+    other.write_bytes(b"half")
+    age(draft)
+    age(other)
+    vault = FolderVault(tmp_path)
+    vault.tidy(86_400.0)
+    assert files(tmp_path) == [other.name]  # nobody here knows its writer
+    other.rename(draft)
+    age(draft)
+    vault.tidy(86_400.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_living_writer_writes_stays_however_long_it_takes(tmp_path):
+    vault = FolderVault(tmp_path)
+
+    def slow():
+        yield b"ab"
+        (draft,) = (tmp_path / "step-8.e1").iterdir()
+        age(draft)
+        FolderVault(tmp_path).tidy(86_400.0)
+        yield b"c"
+
+    vault.put("step-8.e1/a", slow(), 3)
+    assert vault.read("step-8.e1/a") == b"abc"
+
+
+def test_a_draft_that_begins_is_not_locked_yet_and_stays(tmp_path):
+    draft = left_by_a_killed_writer(tmp_path)
+    FolderVault(tmp_path).tidy(86_400.0)
+    assert draft.exists()
 
 
 def test_a_folder_that_is_not_there_holds_nothing(tmp_path):
