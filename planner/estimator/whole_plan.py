@@ -139,6 +139,7 @@ def price_per_hour(t: Tables, plan: UnplacedPlan) -> float:
             for s in range(plan.depth[k]):
                 if t.option_type[plan.options[k, s]] == kind:
                     used += plan.replicas[k] * t.option_tp[plan.options[k, s]]
-        nodes = -(-used // t.node_gpus[kind])
-        total += nodes * t.node_gpus[kind] * t.gpu_price[kind]
+        gpus = -(-used // t.node_gpus[kind]) * t.node_gpus[kind]
+        paid = -(-gpus // t.paid_gpus[kind]) * t.paid_gpus[kind]
+        total += paid * t.gpu_price[kind]
     return total

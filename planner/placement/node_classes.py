@@ -28,16 +28,19 @@ class NodeClass:
     speed_factor: float  # of its GPUs
     gpu_price: float  # money per GPU and hour; 0 where none is stated
     nic_bytes_per_s: float = 0.0  # of its network card, if a node states one; else 0
+    paid_gpus: int = 0  # of all hosts of a node that are like it, where money is stated; else 0
 
     @staticmethod
     def of(node: Node) -> NodeClass:
         """The class of a node."""
+        price, host = node.price or 0.0, node.host_of
         return NodeClass(
             node.gpu_type,
             node.gpus,
             node.speed_factor,
-            (node.price or 0.0) / node.gpus,
+            price / (host.gpus if host else node.gpus),
             node.nic_bytes_per_s or 0.0,
+            host.alike * node.gpus if host and price else 0,
         )
 
 
