@@ -80,6 +80,15 @@ def test_within_limits_each_class_keeps_as_many_nodes_as_it_may_use_gpus():
     assert within_limits(there, GpuLimits(16)) is there, "it does not bind"
 
 
+def test_within_limits_a_node_keeps_all_hosts_of_a_class():
+    there = Composition(
+        tuple(Node(name=name, gpu_type="demo-fast", gpus=3, hosts=(1, 1, 1)) for name in "abc")
+    )
+    hosted = with_hosts(there, demo_profile())
+    kept = within_limits(hosted, GpuLimits(2), ("c/1",))
+    assert [node.name for node in kept.nodes] == ["a/0", "a/1", "a/2", "c/0", "c/1", "c/2"]
+
+
 def test_hosts_that_are_paid_together_are_a_class_of_their_own():
     def found(price: float | None) -> list[NodeClass]:
         there = (

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import plan_price, with_prices
 from planner.errors import UnprofiledConfiguration
 from planner.model.catalogue import find_model
@@ -286,3 +287,17 @@ def test_the_cheapest_plan_uses_all_hosts_of_a_node_that_is_paid_anyway(count):
     cheapest, fastest = on(*there, objective="cost"), on(there[0])
     found = plan_price(cheapest.plan, Composition(tuple(there))) * cheapest.cost.iteration_s
     assert found <= 8.0 * fastest.cost.iteration_s * (1 + 1e-9)
+
+
+def test_within_a_limit_on_gpus_hosts_of_several_nodes_hold_the_state():
+    model = replace(find_model("llama3-8b"), layers=2, name="short")
+    asked = PlanRequest(
+        workload=Workload(model=model, global_batch=64, sequence_length=512, precision="bf16"),
+        composition=Composition.from_json(
+            [{"name": name, "type": "h100", "gpus": 2, "hosts": [1, 1]} for name in "ab"]
+        ),
+        min_holders=2,
+        max_gpus=GpuLimits(2),
+        budget_evaluations=400,
+    )
+    assert search(asked, find_profile(asked.workload)).holders_min == 2
