@@ -221,6 +221,22 @@ def money(stages: str, gpus: int, paid_gpus: int = 0) -> float:
     return price_per_hour(tables, plan)
 
 
+@pytest.mark.parametrize(
+    ("stages", "gpus", "expected"),
+    [
+        ("5x4", 5, 5),  # a node has room for one group
+        ("5x4 5x1", 5, 5),  # and for a GPU beside it
+        ("5x4 1x2", 5, 6),
+        ("4x2", 5, 2),
+        ("1x4 3x2", 7, 2),
+        ("4x2 1x1", 3, 4),
+        ("3x4 3x2", 8, 3),
+    ],
+)
+def test_a_plan_pays_for_the_nodes_that_its_tp_groups_need(stages, gpus, expected):
+    assert money(stages, gpus) == expected * gpus
+
+
 def test_hosts_of_a_node_are_paid_together():
     assert money("1x2", 2, paid_gpus=6) == 6
     assert money("3x2", 2, paid_gpus=6) == 6
