@@ -244,7 +244,7 @@ def check_request(request: PlanRequest) -> None:
         from planner.policy.weights import find_policy  # only now, as numpy is slow to import
 
         find_policy(request.workload.model.name, request.policy)
-    if request.objective == "cost" or request.max_price is not None:
+    if request.needs_prices:
         require_prices(request.composition)
 
 

@@ -72,6 +72,11 @@ class PlanRequest:
     wants_marginal: bool = False  # say what one more node of each type would add
 
     @property
+    def needs_prices(self) -> bool:
+        """Whether the prices of nodes matter to the answer."""
+        return self.objective == "cost" or self.max_price is not None
+
+    @property
     def most_evaluations(self) -> int:
         """The most plans that may be priced; `sys.maxsize` without a limit."""
         if self.budget_evaluations is not None:

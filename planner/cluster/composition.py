@@ -15,7 +15,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from planner.errors import InvalidComposition
 from planner.wording import did_you_mean, kind_of
@@ -29,6 +29,15 @@ MOST_GPUS = 1024  # of one node
 # A name that is also that of a file or a pod: a node's, a GPU type's; the value of a label.
 SLOWEST, FASTEST = 1e-4, 1e4  # speed factors
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+class HostOf(NamedTuple):
+    """The node of a host, and the place of the host in it."""
+
+    node: str  # its name
+    first: int  # GPU of the node that the host begins with
+    gpus: int  # of the node
+    alike: int  # hosts of the node with as many GPUs as this one
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
@@ -46,8 +55,8 @@ class Node:
     # GPUs of each host, in the order of the node's GPUs; (): the node is one host.  They cover the
     # node: what is beyond its GPUs is cut off, and what is left is a further host.
     hosts: tuple[int, ...] = ()
-    # the node that this one is a host of, and its first GPU there; never written.  None: a node
-    host_of: tuple[str, int] | None = None
+    # the node that this one is a host of; never written.  None: a node
+    host_of: HostOf | None = None
 
     def __post_init__(self) -> None:
         if self.name.split() != [self.name]:
@@ -102,6 +111,11 @@ class Node:
             )
         object.__setattr__(self, "hosts", _covering(self.hosts, self.gpus))
 
+    @property
+    def whole(self) -> str:
+        """Its name; of a host that of the node, which is paid and fails as a whole."""
+        return self.host_of.node if self.host_of else self.name
+
     def to_json(self) -> dict[str, Any]:
         """The node as `Composition.from_json` reads it."""
         row: dict[str, Any] = {
@@ -154,7 +168,7 @@ class Composition:
     @property
     def num_nodes(self) -> int:
         """The number of nodes; hosts of one node count once."""
-        return len({node.host_of[0] if node.host_of else node.name for node in self.nodes})
+        return len({node.whole for node in self.nodes})
 
     @property
     def nics(self) -> dict[str, float]:

@@ -1,16 +1,16 @@
 """Cost of a plan's nodes in money, and cost of a sample.
 
-Invariant: a node that a plan uses is paid as a whole, its idle GPUs included; a node that the plan
-leaves alone is not paid.
+Invariant: a node that a plan uses is paid as a whole, its idle GPUs and hosts included; a node that
+the plan leaves alone is not paid.
 Source: design, objective `cost`; prices are the user's, in any currency.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from planner.cluster.composition import Composition
+from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import PlanCost
 from planner.errors import InvalidComposition
 from planner.plans.plan import Plan
@@ -53,7 +53,12 @@ def cheapest_price(composition: Composition) -> float | None:
 def plan_price(plan: Plan, composition: Composition) -> float | None:
     """Money per hour of the nodes that a plan uses; None if one of them has no price."""
     used = set(plan.nodes)
-    prices = [node.price for node in composition.nodes if node.name in used]
+    return nodes_price(node for node in composition.nodes if node.name in used)
+
+
+def nodes_price(nodes: Iterable[Node]) -> float | None:
+    """Money per hour of nodes, hosts of one node paid once; None if one of them has no price."""
+    prices = {node.whole: node.price for node in nodes}.values()
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
 

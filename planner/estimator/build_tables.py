@@ -159,6 +159,7 @@ def pricing_of(
         room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
         gpu_price=np.array([one.gpu_price for one in classes]),
+        paid_gpus=np.array([one.paid_gpus or one.gpus for one in classes]),
         sizes=np.array(sizes),
         variants=np.array([len(row) for row in variants]),
         ways=arrays.ways,

@@ -39,6 +39,7 @@ class Tables(NamedTuple):
             allow them to a plan.
         node_gpus: [T] GPUs of the largest node.
         gpu_price: [T] money per GPU and hour; 0 where none is known.
+        paid_gpus: [T] GPUs that are paid together: of a node, of all its hosts of the class.
         sizes: [Z] micro-batch sizes, ascending.
         variants: [O] number of variants.
         ways: [O, V] EP x ETP: into how many parts experts are cut.
@@ -88,6 +89,7 @@ class Tables(NamedTuple):
     room: Ints
     node_gpus: Ints
     gpu_price: Floats
+    paid_gpus: Ints
     sizes: Ints
     variants: Ints
     ways: Ints

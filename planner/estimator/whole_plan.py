@@ -129,16 +129,38 @@ def iteration_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: f
     return seconds if seconds <= limit_s else math.inf
 
 
+@inlined
+def nodes_in_use(t: Tables, plan: UnplacedPlan, first: int, last: int) -> int:
+    """Nodes of a class that a plan needs, where those options are the TP degrees of the class.
+
+    A TP group takes GPUs of one node.  So the nodes are as many as the larger groups need, or as
+    the smaller ones need beside them.
+    """
+    nodes = 0
+    taken = 0
+    for option in range(last, first - 1, -1):
+        tp = t.option_tp[option]
+        before = taken
+        for k in range(plan.number[0]):
+            for s in range(plan.depth[k]):
+                if plan.options[k, s] == option:
+                    taken += plan.replicas[k] * tp
+        if taken > before:
+            room = t.node_gpus[t.option_type[option]] // tp * tp  # of a node
+            nodes = max(nodes, -(-taken // room))
+    return nodes
+
+
 @jit
 def price_per_hour(t: Tables, plan: UnplacedPlan) -> float:
     """Money for the nodes in use, idle GPUs of a node included."""
     total = 0.0
-    for kind in range(len(t.node_gpus)):
-        used = 0
-        for k in range(plan.number[0]):
-            for s in range(plan.depth[k]):
-                if t.option_type[plan.options[k, s]] == kind:
-                    used += plan.replicas[k] * t.option_tp[plan.options[k, s]]
-        nodes = -(-used // t.node_gpus[kind])
-        total += nodes * t.node_gpus[kind] * t.gpu_price[kind]
+    first = 0
+    for last in range(len(t.option_type)):
+        kind = t.option_type[last]
+        if last + 1 == len(t.option_type) or t.option_type[last + 1] != kind:
+            gpus = nodes_in_use(t, plan, first, last) * t.node_gpus[kind]
+            paid = -(-gpus // t.paid_gpus[kind]) * t.paid_gpus[kind]
+            total += paid * t.gpu_price[kind]
+            first = last + 1
     return total

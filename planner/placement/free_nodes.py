@@ -52,11 +52,11 @@ class FreeNodes:
         heap = self.heaps[node.gpu_type].setdefault(level, [])
         heappush(heap, (-node.speed_factor, name))
         if layers:
-            self.layers.setdefault(_node_of(node), Counter()).update(layers)
+            self.layers.setdefault(node.whole, Counter()).update(layers)
 
     def copies(self, node: str, layers: range) -> int:
         """How many copies of these layers the node holds already, on all of its hosts."""
-        held = self.layers.get(_node_of(self._nodes[node]))
+        held = self.layers.get(self._nodes[node].whole)
         return max((held[layer] for layer in layers), default=0) if held else 0
 
     def with_room(self, gpu_type: str, gpus: int) -> list[Node]:
@@ -101,11 +101,6 @@ class FreeNodes:
         while heap and self.free[heap[0][1]] != level[0]:
             heappop(heap)
         return bool(heap)
-
-
-def _node_of(node: Node) -> str:
-    """The node's name; of a host, that of its node, which fails as a whole."""
-    return node.host_of[0] if node.host_of else node.name
 
 
 def _misfit(free: int, wanted: int) -> tuple[bool, int]:

@@ -10,7 +10,7 @@ Source: design, section 2 (non-uniform nodes).
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,16 +28,19 @@ class NodeClass:
     speed_factor: float  # of its GPUs
     gpu_price: float  # money per GPU and hour; 0 where none is stated
     nic_bytes_per_s: float = 0.0  # of its network card, if a node states one; else 0
+    paid_gpus: int = 0  # of all hosts of a node that are like it, where money is stated; else 0
 
     @staticmethod
     def of(node: Node) -> NodeClass:
         """The class of a node."""
+        price, host = node.price or 0.0, node.host_of
         return NodeClass(
             node.gpu_type,
             node.gpus,
             node.speed_factor,
-            (node.price or 0.0) / node.gpus,
+            price / (host.gpus if host else node.gpus),
             node.nic_bytes_per_s or 0.0,
+            host.alike * node.gpus if host and price else 0,
         )
 
 
@@ -67,15 +70,16 @@ def within_limits(
     """The nodes that a plan within limits could use: of each class as many as it may use GPUs.
 
     Nodes of a class differ by name alone, so no plan is lost; those that are `kept` come first.
+    Hosts of a class also differ by their node, for holders and money: a node keeps all of them.
     """
     if not max_gpus.binds(composition):
         return composition
     found: list[Node] = []
-    numbers: Counter[NodeClass] = Counter()
+    names: defaultdict[NodeClass, set[str]] = defaultdict(set)
     for node in sorted(composition.nodes, key=lambda node: (node.name not in kept, node.name)):
-        one = NodeClass.of(node)
-        numbers[one] += 1
-        if numbers[one] <= max_gpus.most(node.gpu_type):
+        taken = names[NodeClass.of(node)]
+        if node.whole in taken or len(taken) < max_gpus.most(node.gpu_type):
+            taken.add(node.whole)
             found.append(node)
     return Composition(tuple(found))
 

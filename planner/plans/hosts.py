@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.cluster.composition import Composition, Node
+from planner.cluster.composition import Composition, HostOf, Node
 from planner.plans.plan import Plan
 from planner.profiles.profile import Profile
 
@@ -20,7 +20,8 @@ from planner.profiles.profile import Profile
 def with_hosts(composition: Composition, profile: Profile) -> Composition:
     """Each host as a node of its own; the composition itself where every node is one host.
 
-    A host has a share of its node's network card and price, by its GPUs.
+    A host has a share of its node's network card, by its GPUs.  Its price is the whole node's,
+    which is paid once, however many of the hosts are used.
     """
     if not any(node.hosts for node in composition.nodes):
         return composition
@@ -40,10 +41,9 @@ def _hosts_of(node: Node, profile: Profile) -> Iterator[Node]:
             node,
             name=f"{node.name}/{index}",
             gpus=gpus,
-            price=None if node.price is None else node.price * gpus / node.gpus,
             nic_bytes_per_s=card * gpus / node.gpus,
             hosts=(),
-            host_of=(node.name, first),
+            host_of=HostOf(node.name, first, node.gpus, node.hosts.count(gpus)),
         )
         first += gpus
 
@@ -58,7 +58,7 @@ def plan_on_hosts(plan: Plan, composition: Composition) -> Plan | None:
     hosts: dict[str, list[Node]] = {}
     for node in composition.nodes:
         if node.host_of is not None:
-            hosts.setdefault(node.host_of[0], []).append(node)
+            hosts.setdefault(node.whole, []).append(node)
     if not hosts:
         return plan
     placement = []
@@ -76,14 +76,14 @@ def plan_on_hosts(plan: Plan, composition: Composition) -> Plan | None:
 
 def _host_at(hosts: list[Node], gpu: int) -> tuple[str, int]:
     """(name, first GPU) of the host with that GPU of the node, of the last one for any beyond."""
-    places = [(host.host_of[1], host.name) for host in hosts if host.host_of is not None]
+    places = [(host.host_of.first, host.name) for host in hosts if host.host_of is not None]
     start, name = max(place for place in places if place[0] <= gpu)
     return name, start
 
 
 def plan_on_nodes(plan: Plan, composition: Composition) -> Plan:
     """The plan with nodes in place of their hosts, the inverse of `plan_on_hosts`."""
-    hosts = {node.name: node.host_of for node in composition.nodes if node.host_of is not None}
+    hosts = {node.name: node.host_of[:2] for node in composition.nodes if node.host_of is not None}
     if not hosts:
         return plan
     placement = []

@@ -67,7 +67,7 @@ class SolutionPool:
         request, priced = self.request, candidate.cost
         if request.min_throughput and priced.throughput_samples_s < request.min_throughput:
             return math.inf
-        if request.max_price is not None or request.objective == "cost":
+        if request.needs_prices:
             per_hour = plan_price(candidate.plan, request.composition)
             if per_hour is None:
                 return math.inf

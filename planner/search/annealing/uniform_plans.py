@@ -1,11 +1,13 @@
 """Plans to start from: stages of one kind, and pipelines of several node classes side by side.
 
-Invariant: every template of one option is priced as often as it fits, a power of two times, once.
+Invariant: every template of one option is priced as often as it fits and may be paid, a power of
+two times, and once.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -13,8 +15,8 @@ import numpy as np
 from planner.estimator.objective import SearchLimits, price_plan
 from planner.estimator.tables import Floats, Tables
 from planner.estimator.top_k import TopK
-from planner.estimator.unplaced_plan import most_replicas
-from planner.estimator.whole_plan import iteration_seconds
+from planner.estimator.unplaced_plan import UnplacedPlan, most_replicas
+from planner.estimator.whole_plan import iteration_seconds, price_per_hour
 from planner.estimator.workspace import Workspace
 
 
@@ -63,7 +65,7 @@ def price_uniform(
     now.options[0] = option
     for depth in range(1, limits.deepest + 1):
         now.depth[0] = depth
-        most = most_replicas(t, now, 0)
+        most = affordable(t, limits, now, most_replicas(t, now, 0))
         if most < 1:
             break
         power = 1 << int(most).bit_length() - 1
@@ -76,6 +78,21 @@ def price_uniform(
                 if seconds < best[0]:
                     best[:] = seconds, option, depth, most
     return priced
+
+
+def affordable(t: Tables, limits: SearchLimits, plan: UnplacedPlan, most: int) -> int:
+    """So many replicas of the only template as the limit of price allows, at most that many.
+
+    Where not even one is, it is 1: what is cheapest then says how much is too much.
+    """
+    if limits.most_price == math.inf or most <= 1:
+        return most
+
+    def costs(replicas: int) -> float:
+        plan.replicas[0] = replicas
+        return price_per_hour(t, plan)
+
+    return max(1, bisect_right(range(1, most + 1), limits.most_price, key=costs))
 
 
 def join_fastest(

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from random import Random
 
-from planner.cost.money import minimised_price, plan_price
+from planner.cost.money import minimised_price, nodes_price, plan_price
 from planner.cost.variants import variants_of
 from planner.placement.place import room_of
 from planner.search.candidate import Evaluator
@@ -85,7 +85,9 @@ class ExactSearch:
         self._costs = CandidateCosts(workload, composition, profile)
         self._fills = FirstFills(self._costs, self._configurations, self._sizes)
         self._room = room_of(composition)
-        self._twins = twins_of(composition)
+        request = self._request
+        by_node = request.needs_prices or request.min_holders > 1
+        self._twins = twins_of(composition, by_node=by_node)
         self._gpu_s: dict[Structure, float] = {}  # GPU seconds of a batch, gradients apart
         self._seen: set[PlacedCandidate] = set()
         self._visited: set[Counts] = set()
@@ -287,7 +289,7 @@ class ExactSearch:
     def _weight(self, candidate: PlacedCandidate) -> float:
         """Weight of a second of the plan: 1, or the price of its nodes; infinite above a limit."""
         request = self._request
-        if request.objective != "cost" and request.max_price is None:
+        if not request.needs_prices:
             return 1.0
         per_hour = self._per_hour(candidate)
         if per_hour > (math.inf if request.max_price is None else request.max_price):
@@ -297,8 +299,8 @@ class ExactSearch:
     def _per_hour(self, candidate: PlacedCandidate) -> float:
         """Money per hour of the nodes that a plan uses; infinite if nobody said."""
         used = {node for one in candidate for where in one.where for node in where}
-        prices = [self._composition.nodes[node].price for node in used]
-        return math.inf if None in prices else sum(price or 0.0 for price in prices)
+        per_hour = nodes_price(self._composition.nodes[node] for node in used)
+        return math.inf if per_hour is None else per_hour
 
     def _is_nearer(self, candidate: PlacedCandidate) -> bool:
         """Whether a plan beyond the limit of money is cheaper than all of them so far."""

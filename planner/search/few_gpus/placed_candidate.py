@@ -94,12 +94,18 @@ def _first_uses(
     return names
 
 
-def twins_of(composition: Composition) -> tuple[tuple[int, ...], ...]:
-    """For each node, all nodes that differ from it by name alone, ascending."""
+def twins_of(composition: Composition, *, by_node: bool = False) -> tuple[tuple[int, ...], ...]:
+    """For each node, all nodes that differ from it by name alone, ascending.
+
+    Args:
+        composition: of the nodes.
+        by_node: whether hosts of different nodes differ, as they do for holders and for money.
+    """
 
     def kind(node: Node) -> tuple[object, ...]:
         links = node.link_domain, node.nic_bytes_per_s
-        return node.gpu_type, node.gpus, node.speed_factor, node.price, links
+        whole = node.whole if by_node and node.host_of else None
+        return node.gpu_type, node.gpus, node.speed_factor, node.price, links, whole
 
     alike: dict[tuple[object, ...], list[int]] = {}
     for index, node in enumerate(composition.nodes):

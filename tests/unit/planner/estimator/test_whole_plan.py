@@ -15,7 +15,7 @@ from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
-from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds
+from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds, price_per_hour
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
@@ -200,3 +200,44 @@ def test_one_way_is_thought_of_where_plans_are_placed_one_way(text, model):
     workload = Workload(model=find_model(model), global_batch=512, sequence_length=4096)
     pricing = pricing_of(workload, Composition.from_text(text), find_profile(workload))
     assert not pricing.tables.both_ways
+
+
+def money(stages: str, gpus: int, paid_gpus: int = 0) -> float:
+    """Price of templates `replicas x TP` on nodes of so many GPUs, with 1 for each GPU."""
+    pricing = pricing_of(workload(), nodes("fast-0:2"), demo_profile())
+    assert pricing is not None
+    degrees, plan = [1, 2, 4], new_plan()
+    tables = pricing.tables._replace(
+        option_type=np.zeros(len(degrees), np.int64),
+        option_tp=np.array(degrees),
+        node_gpus=np.array([gpus]),
+        paid_gpus=np.array([paid_gpus or gpus]),
+        gpu_price=np.ones(1),
+    )
+    for k, row in enumerate(stages.split()):
+        replicas, tp = map(int, row.split("x"))
+        plan.number[0], plan.depth[k], plan.replicas[k] = k + 1, 1, replicas
+        plan.options[k, 0] = degrees.index(tp)
+    return price_per_hour(tables, plan)
+
+
+@pytest.mark.parametrize(
+    ("stages", "gpus", "expected"),
+    [
+        ("5x4", 5, 5),  # a node has room for one group
+        ("5x4 5x1", 5, 5),  # and for a GPU beside it
+        ("5x4 1x2", 5, 6),
+        ("4x2", 5, 2),
+        ("1x4 3x2", 7, 2),
+        ("4x2 1x1", 3, 4),
+        ("3x4 3x2", 8, 3),
+    ],
+)
+def test_a_plan_pays_for_the_nodes_that_its_tp_groups_need(stages, gpus, expected):
+    assert money(stages, gpus) == expected * gpus
+
+
+def test_hosts_of_a_node_are_paid_together():
+    assert money("1x2", 2, paid_gpus=6) == 6
+    assert money("3x2", 2, paid_gpus=6) == 6
+    assert money("4x2", 2, paid_gpus=6) == 12

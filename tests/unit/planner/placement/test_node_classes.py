@@ -15,6 +15,7 @@ from planner.placement.node_classes import (
     type_sizes,
     within_limits,
 )
+from planner.plans.hosts import with_hosts
 from planner.search.candidate import Evaluator
 from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
@@ -77,3 +78,29 @@ def test_within_limits_each_class_keeps_as_many_nodes_as_it_may_use_gpus():
     kept = within_limits(there, GpuLimits(3, (("demo-fast", 2), ("demo-slow", 0))), ("fast-2",))
     assert [node.name for node in kept.nodes] == ["fast-0", "fast-2", "fast-3"]
     assert within_limits(there, GpuLimits(16)) is there, "it does not bind"
+
+
+def test_within_limits_a_node_keeps_all_hosts_of_a_class():
+    there = Composition(
+        tuple(Node(name=name, gpu_type="demo-fast", gpus=3, hosts=(1, 1, 1)) for name in "abc")
+    )
+    hosted = with_hosts(there, demo_profile())
+    kept = within_limits(hosted, GpuLimits(2), ("c/1",))
+    assert [node.name for node in kept.nodes] == ["a/0", "a/1", "a/2", "c/0", "c/1", "c/2"]
+
+
+def test_hosts_that_are_paid_together_are_a_class_of_their_own():
+    def found(price: float | None) -> list[NodeClass]:
+        there = (
+            Node(name="a", gpu_type="demo-fast", gpus=4, hosts=(2, 2), price=price),
+            Node(name="b", gpu_type="demo-fast", gpus=6, hosts=(2, 2, 2), price=price),
+        )
+        hosted = with_hosts(Composition(there), demo_profile())
+        alike = (replace(node, nic_bytes_per_s=None) for node in hosted.nodes)
+        return list(class_sizes(Composition(tuple(alike))))
+
+    assert found(None) == found(0.0) == [NodeClass("demo-fast", 2, 1.0, 0.0)]
+    assert found(6.0) == [
+        NodeClass("demo-fast", 2, 1.0, 1.0, paid_gpus=6),
+        NodeClass("demo-fast", 2, 1.0, 1.5, paid_gpus=4),
+    ]

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition, Node
+from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import plan_price, with_prices
 from planner.errors import UnprofiledConfiguration
 from planner.model.catalogue import find_model
@@ -259,3 +260,44 @@ def test_a_search_interrupted_before_its_first_plan_has_no_answer():
     )
     with pytest.raises(KeyboardInterrupt):
         search(request, demo_profile(), interrupted=lambda: True)
+
+
+def of_hosts(name: str, *hosts: int, price: float | None = None) -> Node:
+    gpus = sum(hosts)
+    return Node(name=name, gpu_type="demo-fast", gpus=gpus, hosts=hosts, price=price)
+
+
+def on(*there: Node, **wishes):
+    asked = PlanRequest(workload=workload(20), composition=Composition(there))
+    return search(replace(asked, budget_evaluations=1000, **wishes), demo_profile())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 8])  # placed exactly, and by the estimator
+def test_a_limit_of_money_leaves_the_nodes_that_it_can_pay_whole(count):
+    dear = [of_hosts(f"a{index}", 2, 2, price=8.0) for index in range(count)]
+    cheap = Node(name="b", gpu_type="demo-slow", gpus=2, price=3.0)
+    assert on(*dear, cheap, max_price=4.0).plan.nodes == ("b",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 8])
+def test_the_cheapest_plan_uses_all_hosts_of_a_node_that_is_paid_anyway(count):
+    there = [of_hosts(f"a{index}", 2, 2, price=8.0) for index in range(count)]
+    cheapest, fastest = on(*there, objective="cost"), on(there[0])
+    found = plan_price(cheapest.plan, Composition(tuple(there))) * cheapest.cost.iteration_s
+    assert found <= 8.0 * fastest.cost.iteration_s * (1 + 1e-9)
+
+
+def test_within_a_limit_on_gpus_hosts_of_several_nodes_hold_the_state():
+    model = replace(find_model("llama3-8b"), layers=2, name="short")
+    asked = PlanRequest(
+        workload=Workload(model=model, global_batch=64, sequence_length=512, precision="bf16"),
+        composition=Composition.from_json(
+            [{"name": name, "type": "h100", "gpus": 2, "hosts": [1, 1]} for name in "ab"]
+        ),
+        min_holders=2,
+        max_gpus=GpuLimits(2),
+        budget_evaluations=400,
+    )
+    assert search(asked, find_profile(asked.workload)).holders_min == 2

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.cost.money import with_prices
 from planner.estimator.build_tables import pricing_of
 from planner.estimator.top_k import offer
 from planner.request import PlanRequest
@@ -105,3 +106,19 @@ def test_where_no_plan_has_one_template_the_other_walks_have_their_turn(pricing)
     assert searcher.found
     assert improved(searcher, engines=("local search",))
     assert searcher.evaluations
+
+
+def test_plans_to_start_from_have_as_many_replicas_as_may_be_paid():
+    there = nodes(" ".join(f"fast-{index}:3" for index in range(9)))
+    asked = replace(ASKED, composition=with_prices(there, {"demo-fast": 1.0}), max_price=6.5)
+    pricing = pricing_of(asked.workload, asked.composition, demo_profile())
+    assert pricing is not None
+    searcher = Searcher(pricing, limits_of(asked), 0)
+    searcher.start()
+    replicas = {
+        (structure, number)
+        for _, unplaced in searcher.unplaced_candidates()
+        for structure, number, _ in unplaced
+    }
+    assert ((("demo-fast", 2),), 2) in replicas  # a node has room for one group
+    assert ((("demo-fast", 1),) * 2, 3) in replicas

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.cluster.composition import Composition, Node
+from planner.plans.hosts import with_hosts
 from planner.plans.plan import faults
 from planner.search.few_gpus.placed_candidate import (
     PlacedTemplate,
@@ -12,7 +13,7 @@ from planner.search.few_gpus.placed_candidate import (
     twins_of,
 )
 from planner.search.few_gpus.templates import counts_of
-from tests.builders import nodes, placed, template, workload
+from tests.builders import demo_profile, nodes, placed, template, workload
 
 PLAIN, SPREAD = ("none", 1, 0), ("none", 2, 1)
 TP1 = ("demo-fast", 1)
@@ -63,3 +64,13 @@ def test_a_straggler_is_no_twin():
 
 def test_a_candidate_counts_replicas_of_equal_stages_whatever_their_fill():
     assert counts_of((one_stage(0, 1), one_stage(2, b=4))) == (((TP1,), 3),)
+
+
+def test_hosts_of_different_nodes_are_no_twins_where_their_nodes_count():
+    there = Composition(
+        tuple(Node(name=name, gpu_type="demo-fast", gpus=2, hosts=(1, 1)) for name in "ab")
+    )
+    hosted = with_hosts(there, demo_profile())
+    assert twins_of(hosted) == ((0, 1, 2, 3),) * 4
+    assert twins_of(hosted, by_node=True) == ((0, 1), (0, 1), (2, 3), (2, 3))
+    assert twins_of(nodes("fast-0:2 fast-1:2"), by_node=True) == ((0, 1), (0, 1))
