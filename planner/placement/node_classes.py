@@ -19,7 +19,7 @@ from planner.cluster.gpu_limits import GpuLimits
 from planner.plans.plan import FilledTemplate
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class NodeClass:
     """Nodes that are alike: to the estimator, a GPU type of their own."""
 
@@ -35,12 +35,12 @@ class NodeClass:
         """The class of a node."""
         price, host = node.price or 0.0, node.host_of
         return NodeClass(
-            node.gpu_type,
-            node.gpus,
-            node.speed_factor,
-            price / (host.gpus if host else node.gpus),
-            node.nic_bytes_per_s or 0.0,
-            host.alike * node.gpus if host and price else 0,
+            gpu_type=node.gpu_type,
+            gpus=node.gpus,
+            speed_factor=node.speed_factor,
+            gpu_price=price / (host.gpus if host else node.gpus),
+            nic_bytes_per_s=node.nic_bytes_per_s or 0.0,
+            paid_gpus=host.alike * node.gpus if host and price else 0,
         )
 
 

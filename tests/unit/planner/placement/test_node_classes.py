@@ -21,6 +21,13 @@ from planner.search.fill import Filling
 from tests.builders import demo_profile, nodes, workload
 
 
+def of_two(gpu_type: str, gpu_price: float = 0.0, paid_gpus: int = 0) -> NodeClass:
+    """The class of nodes of two GPUs."""
+    return NodeClass(
+        gpu_type=gpu_type, gpus=2, speed_factor=1.0, gpu_price=gpu_price, paid_gpus=paid_gpus
+    )
+
+
 def test_size_speed_price_and_network_card_make_a_class():
     small = Node(name="a", gpu_type="demo-fast", gpus=2, price=2.0)
     alike = [small, replace(small, name="b"), replace(small, name="c")]
@@ -32,7 +39,7 @@ def test_size_speed_price_and_network_card_make_a_class():
         replace(small, name="h", nic_bytes_per_s=1e9),
     ]
     sizes = class_sizes(Composition((*alike, *others)))
-    assert sizes[NodeClass("demo-fast", 2, 1.0, 1.0)] == 3
+    assert sizes[of_two("demo-fast", 1.0)] == 3
     assert len(sizes) == 6
     assert list(sizes) == sorted(sizes)
 
@@ -40,8 +47,8 @@ def test_size_speed_price_and_network_card_make_a_class():
 def test_as_one_class_nodes_count_as_the_one_that_half_of_the_gpus_are_in():
     found = type_sizes(nodes("fast-0:1 fast-1:1 fast-2:2 fast-3:2 fast-4:4 slow-0:2"))
     assert found == {
-        NodeClass("demo-fast", 2, 1.0, 0.0): 5,
-        NodeClass("demo-slow", 2, 1.0, 0.0): 1,
+        of_two("demo-fast"): 5,
+        of_two("demo-slow"): 1,
     }
 
 
@@ -99,8 +106,8 @@ def test_hosts_that_are_paid_together_are_a_class_of_their_own():
         alike = (replace(node, nic_bytes_per_s=None) for node in hosted.nodes)
         return list(class_sizes(Composition(tuple(alike))))
 
-    assert found(None) == found(0.0) == [NodeClass("demo-fast", 2, 1.0, 0.0)]
+    assert found(None) == found(0.0) == [of_two("demo-fast")]
     assert found(6.0) == [
-        NodeClass("demo-fast", 2, 1.0, 1.0, paid_gpus=6),
-        NodeClass("demo-fast", 2, 1.0, 1.5, paid_gpus=4),
+        of_two("demo-fast", 1.0, paid_gpus=6),
+        of_two("demo-fast", 1.5, paid_gpus=4),
     ]
