@@ -57,7 +57,7 @@ def test_a_job_by_name_has_no_folder():
 def test_a_model_has_no_more_layers_than_anybody_has_trained():
     given = job({"path": "/volume/llama", "configRef": "llama"})
     assert load_job(given, CONFIG | {"num_hidden_layers": 1024}).workload.model.layers == 1024
-    with refused(InvalidJob, "OutOfRange", "spec.model"):
+    with refused(InvalidJob, "OutOfRange", "layers"):
         load_job(given, CONFIG | {"num_hidden_layers": 100_000})
 
 
