@@ -36,6 +36,13 @@ def left_by_a_killed_writer(folder: Path) -> Path:
     return draft
 
 
+def old_draft(folder: Path) -> Path:
+    """The same, of a process that was killed a minute ago."""
+    draft = left_by_a_killed_writer(folder)
+    age(draft)
+    return draft
+
+
 def age(draft: Path) -> None:
     """Let a draft be written last a minute ago."""
     at_s = time.time() - AGO_S

@@ -11,9 +11,14 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from heddle_operator.apis.wording import joined, named
+from heddle_operator.epochs.chosen_checkpoint import (
+    newest_of,
+    none_is_whole,
+    why_refused,
+    why_unread,
+)
 from heddle_operator.epochs.ending import end_by_limit, fail
 from heddle_operator.rules.limits import beyond_backoff
-from heddle_operator.rules.restores import newest_of, none_is_whole, why_refused, why_unread
 from heddle_operator.state.actions import CloseEpoch, RecordEvent, SendLook
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord

@@ -15,7 +15,12 @@ from heddle.train.checkpoints import path_of
 from heddle.train.measured import data_options
 from heddle_operator.apis.errors import InvalidJob, ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.rules.restores import newest_of, none_is_whole, why_refused, why_unread
+from heddle_operator.epochs.chosen_checkpoint import (
+    newest_of,
+    none_is_whole,
+    why_refused,
+    why_unread,
+)
 from planner.wording import counted
 from worker.checkpoint.looking import look
 from worker.checkpoint.vaults.open_vault import open_vault

@@ -1,10 +1,15 @@
-"""rules/restores.py: a start takes the newest checkpoint that fits, and passes no newer one by."""
+"""epochs/chosen_checkpoint.py: the newest checkpoint that fits, unless a newer one is refused."""
 
 from __future__ import annotations
 
 import pytest
 
-from heddle_operator.rules.restores import newest_of, none_is_whole, why_refused, why_unread
+from heddle_operator.epochs.chosen_checkpoint import (
+    newest_of,
+    none_is_whole,
+    why_refused,
+    why_unread,
+)
 from worker.checkpoint_records import RefusedCheckpoint
 from worker.contract import FoundCheckpoint, FoundCheckpoints
 
