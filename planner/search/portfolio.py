@@ -13,6 +13,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 from planner.estimator.build_tables import Pricing
 from planner.request import PlanRequest
@@ -93,6 +94,8 @@ class Portfolio:
             begun_s = self._budget.now_s()
             self._place()
             state.record("uniform", begun_s)
+        if not self._budget.counts_plans:  # before much of one kind is found
+            state.note(self._unplaced_candidates([self._first]))
         others = self._threads[1:]
         with ThreadPoolExecutor(max(1, len(others)), "search") as pool:
             running = [pool.submit(self._run_beside, searchers) for searchers in others]
@@ -102,7 +105,11 @@ class Portfolio:
                 one.result()
         self._count()
         if not self._budget.counts_plans:
-            state.place(self._unplaced_candidates(self._threads), PLACED)
+            found = list(islice(self._unplaced_candidates(self._threads), 2 * PLACED))
+            state.note(found)
+            state.place(found, 1)
+            state.place_other_kinds()
+            state.place(found, PLACED)
         if others:
             state.record("other threads", begun_s)
 

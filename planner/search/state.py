@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import islice
+from operator import itemgetter
 
 from planner.request import PlanRequest, SearchStage
 from planner.search.budget import Budget
 from planner.search.candidate import Evaluator, UnplacedCandidate
+from planner.search.fill import Structure
 from planner.search.solution_pool import SolutionPool
 
 PLACED = 16  # plans that are placed and priced at the end of the search
@@ -24,6 +26,7 @@ KEPT_TO_STAY = 0.2  # likewise where a plan runs: then some are placed again, to
 
 # (estimated objective, plan before its placement)
 UnplacedCandidates = Iterable[tuple[float, UnplacedCandidate]]
+Kind = frozenset[Structure]  # the largest template of a plan on each set of GPU types
 
 
 class SearchState:
@@ -45,6 +48,8 @@ class SearchState:
         self._placed: set[UnplacedCandidate] = set()
         self._place_s = 0.0  # what placing and pricing a plan takes
         self._best = math.inf  # estimated, of the plan that is best
+        self._kinds: set[Kind] = set()  # of the plans that were placed
+        self._waiting: dict[Kind, tuple[float, UnplacedCandidate]] = {}  # the best plan of others
 
     @property
     def left_to_search_s(self) -> float:
@@ -90,6 +95,26 @@ class SearchState:
                 continue
             self._place(value, unplaced)
 
+    def place_other_kinds(self) -> None:
+        """Place the best plan of each kind that was noted and that no placed plan has."""
+        for value, unplaced in sorted(self._waiting.values(), key=itemgetter(0))[:PLACED]:
+            if self.is_late:
+                return
+            if value <= HOPELESS_RATIO * self._best:
+                self._place(value, unplaced)
+
+    def note(self, unplaced_candidates: UnplacedCandidates) -> None:
+        """Keep the best plan of each kind, the best first, to be placed when others are.
+
+        Estimates of one kind are off alike, and its plans crowd out others that are no worse.
+        """
+        for value, unplaced in unplaced_candidates:
+            if value > HOPELESS_RATIO * self._best:
+                return
+            kind = kind_of(unplaced)
+            if kind not in self._kinds and value < self._waiting.get(kind, (math.inf,))[0]:
+                self._waiting[kind] = value, unplaced
+
     def place_until_better(self, unplaced_candidates: UnplacedCandidates) -> None:
         """Place and price plans, the best first, until one is the best so far.
 
@@ -112,7 +137,10 @@ class SearchState:
 
     def _place(self, value: float, unplaced: UnplacedCandidate) -> bool:
         begun_s = self.budget.now_s()
+        kind = kind_of(unplaced)
         self._placed.add(unplaced)
+        self._kinds.add(kind)
+        self._waiting.pop(kind, None)
         is_best = self.pool.offer(self.pool.choose(self.evaluator.placed(unplaced)))
         self._place_s = self.budget.now_s() - begun_s
         if is_best:
@@ -123,3 +151,13 @@ class SearchState:
         """Whether the best plan so far lives on as many nodes as is asked for."""
         best = self.pool.best
         return best is not None and best.holders >= self.request.min_holders
+
+
+def kind_of(unplaced: UnplacedCandidate) -> Kind:
+    """The template with the most GPUs on each set of GPU types; its stages, without its fill."""
+    largest: dict[frozenset[str], tuple[int, Structure]] = {}
+    for structure, replicas, _ in unplaced:
+        types = frozenset(gpu_type for gpu_type, _ in structure)
+        one = replicas * sum(tp for _, tp in structure), structure
+        largest[types] = max(one, largest.get(types, one))
+    return frozenset(structure for _, structure in largest.values())

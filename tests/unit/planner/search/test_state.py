@@ -15,7 +15,7 @@ from planner.search.budget import Budget
 from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.fill import Filling
 from planner.search.solution_pool import SolutionPool
-from planner.search.state import HOPELESS_RATIO, PLACED, SearchState
+from planner.search.state import HOPELESS_RATIO, PLACED, SearchState, kind_of
 from tests.builders import MODEL, demo_profile, nodes, workload
 
 COMPOSITION = nodes("fast-0:2 fast-1:1")
@@ -183,3 +183,32 @@ def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
     one, _ = begun(min_holders=2)
     one.place(iter([(1.0, unplaced(2)), (9.0, unplaced(1, 1))]), 2)
     assert len(one.pool.found) == 2
+
+
+def test_a_plan_is_of_the_kind_of_its_largest_template_on_each_set_of_gpu_types():
+    fast, deep, slow = (("demo-fast", 2),), (("demo-fast", 1),) * 3, (("demo-slow", 1),)
+    fill = Filling((6,), Lane(2, 1.0, 2.0, 16))
+    assert kind_of(((fast, 4, fill), (deep, 2, fill))) == {fast}
+    assert kind_of(((deep, 3, fill), (fast, 4, fill))) == {deep}
+    assert kind_of(((fast, 4, fill), (slow, 1, fill))) == {fast, slow}
+
+
+def test_the_best_plan_of_each_other_kind_is_placed_though_one_kind_fills_the_pool():
+    one, _ = begun(budget_s=100.0)
+    one.place(iter([(1.0, unplaced(2))]), 1)
+    one.note(iter([(1.0, unplaced(2)), (1.001, unplaced(1, 1)), (9.0, unplaced(2, 1))]))
+    one.note(iter([(1.0, unplaced(2))]))  # what was noted before still waits
+    one.place_other_kinds()
+    assert [len(found.plan.templates[0].stages) for found in one.pool.found] == [1, 2]
+    one.note(iter([(1.0, unplaced(1, 1))]))
+    one.place_other_kinds()
+    assert len(one.pool.found) == 2, "its kind is placed already"
+
+
+def test_when_it_is_late_no_other_kind_is_placed():
+    one, clock = begun(budget_s=1.0)
+    one.place(iter([(1.0, unplaced(2))]), 1)
+    one.note(iter([(1.0, unplaced(1, 1))]))
+    clock.s += 5.0
+    one.place_other_kinds()
+    assert len(one.pool.found) == 1
