@@ -17,7 +17,7 @@ def row_of(card: PolicyCard) -> str:
     """The row of a policy, by its card."""
     others = sorted(HARDWARE.keys() - set(card.types))
     is_few = len(card.types) <= len(others)
-    types = ", ".join(card.types) if is_few else f"all but {', '.join(others)}"
+    types = ", ".join(card.types) if is_few else f"all but {', '.join(others)}" if others else "all"
     found = [card.evaluation[f"best_of_{n}_percent"] for n in (16, 128)]
     cells = (
         *(card.model, types, f"{card.num_compositions:,}, {card.groups:,}"),
