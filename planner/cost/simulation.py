@@ -114,7 +114,7 @@ def replica_seconds(replica: ReplicaCost) -> float:
     while left:
         if left % 2:
             at_s = (power + at_s).max(axis=1)
-        power = (power[:, :, None] + power[None, :, :]).max(axis=1)
+        power = np.stack([(row[:, None] + power).max(axis=0) for row in power])
         left //= 2
     return float(_clock_after(replica, at_s.tolist(), drained, _ticks(replica)).max())
 
