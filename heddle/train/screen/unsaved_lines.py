@@ -5,50 +5,22 @@ Invariant: reads the recorder and the disk, changes nothing.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from heddle.train.run import LocalRun
+from heddle.train.screen.minute_lines import MinuteLines
 from heddle.train.unsaved import remedy, without_waiting
 
-AGAIN_S = 60.0  # between two lines
-LOOK_S = 1.0
 
-
-class UnsavedLines:
-    """Says how the final weights of a run can be saved.
-
-    Args:
-        run: that trains.
-        say: gets each line.
-        clock: seconds, from any moment on.
-    """
-
-    def __init__(
-        self,
-        run: LocalRun,
-        say: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._run = run
-        self._say = say
-        self._clock = clock
-        self._said_s: float | None = None
-
-    async def watch(self) -> None:
-        """Look until cancelled."""
-        while True:
-            self.look()
-            await asyncio.sleep(LOOK_S)
+class UnsavedLines(MinuteLines):
+    """Says how the final weights of a run can be saved."""
 
     def look(self) -> None:
         """Say what is due: at the first failure, then each minute while it lasts."""
         now_s, recorder = self._clock(), self._run.recorder
         if not recorder.output_failure:
             self._said_s = None
-        elif self._said_s is None or now_s - self._said_s >= AGAIN_S:
+        elif self._is_due(now_s):
             self._said_s = now_s
             self._say(
                 f"step {recorder.step}: {recorder.output_failure}. To save them, "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heddle.train.screen.save_lines import AGAIN_S, SaveLines
+from heddle.train.screen.minute_lines import AGAIN_S
+from heddle.train.screen.save_lines import SaveLines
 from tests.unit.heddle.train.recorded import a_run, report
 from worker.contract import SaveRecord
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heddle.train.screen.unsaved_lines import AGAIN_S, UnsavedLines, end_warning
+from heddle.train.screen.minute_lines import AGAIN_S
+from heddle.train.screen.unsaved_lines import UnsavedLines, end_warning
 from heddle_operator.apis.spec import Output
 from tests.unit.heddle.train.recorded import a_run
 
