@@ -3,7 +3,7 @@
     python -m benchmarks.step_memory [--pairs N]
 
 The plain form computes all at once: logits in fp32, scores of all pairs of tokens, a whole piece in
-fp64, a whole tensor in the update.  Peaks are torch's own count of tensors on the processor, so
+fp64, a whole tensor in the update.  Dropout's is torch's own, from a generator.  Peaks are torch's own count of tensors on the processor, so
 they do not depend on the machine; times are of the processor, in pairs.  Writes
 docs/results/step_memory.md.
 """
@@ -18,19 +18,22 @@ from typing import NamedTuple
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, dropout, scaled_dot_product_attention
 
 from benchmarks.pages import PAGES, header
 from migration import fingerprint as fingerprints
 from tests.peak_memory import peak_bytes
 from worker.engine import gradient_sync, optimizer
 from worker.model.attention import attend, visible
+from worker.model.dropout import dropped_scores
+from worker.model.forward_context import ForwardContext
 from worker.model.loss import vocabulary_loss
 from worker.model.parallel import TensorParallel
 
 PAIRS = 10
 TOKENS, VOCABULARY = 512, 32768
 LENGTH, WINDOW, HEADS, WIDTH = 2048, 512, 4, 64
+DROPPED = 0.1  # GPT-2's default
 NUMEL = 1 << 23  # of a piece, and of a tensor
 Work = Callable[[], object]
 
@@ -54,6 +57,7 @@ def parts() -> Iterator[Part]:
     for backend, said in ((SDPBackend.FLASH_ATTENTION, "fused"), (SDPBackend.MATH, "plain")):
         yield _window(backend, said)
     yield _shared_keys()
+    yield _dropout()
     yield _norm()
     yield _update()
     yield _fingerprint()
@@ -107,6 +111,37 @@ def _shared_keys() -> Part:
         return torch.autograd.grad(attend(q, k, v, scale=WIDTH**-0.5).sum(), given)
 
     return Part(f"attention, {HEADS} query heads share keys", ours, plain)
+
+
+def _dropout() -> Part:
+    """Beside dropout by torch's generator, which drops others at each run and in each plan."""
+    given, scale = tuple(_heads(HEADS) for _ in "qkv"), WIDTH**-0.5
+    q, k, v = given
+    context = ForwardContext(seed=0, samples=range(1))
+
+    def drop(x: torch.Tensor, queries: range, keys: range) -> torch.Tensor:
+        return dropped_scores(
+            x,
+            queries,
+            keys,
+            context=context,
+            name="probabilities",
+            rate=DROPPED,
+            heads=range(HEADS),
+            length=LENGTH,
+        )
+
+    def plain() -> object:
+        scores = q @ k.transpose(-1, -2) * scale
+        seen = visible(LENGTH, LENGTH, 0, q.device)
+        kept = dropout(scores.masked_fill(~seen, float("-inf")).softmax(-1), DROPPED)
+        return torch.autograd.grad((kept @ v).sum(), given)
+
+    def ours() -> object:
+        return torch.autograd.grad(attend(q, k, v, scale=scale, drop=drop).sum(), given)
+
+    name = f"attention of {LENGTH}, dropout of probabilities"
+    return Part(name, ours, plain)
 
 
 def _norm() -> Part:
@@ -202,6 +237,8 @@ def page(rows: list[str], pairs: int) -> str:
                 "",
                 "- Losses and their gradients agree to the rounding of sums.",
                 "- Updates and fingerprints agree to the bit.",
+                "- Dropout's plain form draws from torch's generator. Heddle hashes each probability,",
+                "  in the backward pass again, so that every plan drops the same ones.",
                 "- On a GPU the chunks are larger. They were never measured on one.",
             ]
         )

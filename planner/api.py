@@ -15,7 +15,7 @@ from typing import get_args
 
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
-from planner.cost.money import DEAREST, minimised_price, plan_price, require_prices
+from planner.cost.money import DEAREST, plan_price, require_prices
 from planner.errors import Infeasible, InvalidRequest
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -34,7 +34,7 @@ from planner.request import (
 from planner.search.budget import never
 from planner.search.driver import search
 from planner.search.marginal import marginal_gains
-from planner.search.solution_pool import SolutionPool
+from planner.search.solution_pool import SolutionPool, minimised
 
 WHOLE = (  # numbers that are counts
     *("budget_evaluations", "max_stages", "max_templates", "rollouts", "threads", "seed"),
@@ -200,15 +200,13 @@ def _either(
         shorter = replace(with_zero, budget_s=half)
         found.append((with_zero, _found(shorter, profile, clock, interrupted)))
     pool = SolutionPool(without)
-    return min(found, key=lambda one: pool.rank_of(one[1].holders_min, _minimised(*one)))
 
+    def rank(answer: PlanAnswer) -> tuple[int, float]:
+        per_hour = plan_price(answer.plan, without.composition)
+        objective = minimised(without, answer.cost.iteration_s, per_hour)
+        return pool.rank_of(answer.holders_min, objective)
 
-def _minimised(request: PlanRequest, answer: PlanAnswer) -> float:
-    """Seconds of a step, or money of one."""
-    if request.objective == "throughput":
-        return answer.cost.iteration_s
-    per_hour = plan_price(answer.plan, request.composition) or 0.0
-    return minimised_price(per_hour) * answer.cost.iteration_s
+    return min(found, key=lambda one: rank(one[1]))
 
 
 def _found(

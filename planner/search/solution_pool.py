@@ -17,6 +17,19 @@ from planner.search.candidate import Candidate
 NEAR_RATIO = 1.005  # plans within half a per cent count as equally good
 
 
+def minimised(request: PlanRequest, iteration_s: float, per_hour: float | None) -> float:
+    """What a request makes small: seconds of an iteration, or money of one, whatever its limits.
+
+    Args:
+        request: names its objective.
+        iteration_s: of a plan.
+        per_hour: price of its nodes; None: unknown.
+    """
+    if request.objective == "throughput":
+        return iteration_s
+    return math.inf if per_hour is None else minimised_price(per_hour) * iteration_s
+
+
 @dataclass(slots=True)
 class SolutionPool:
     """All candidates of one search; the best of them is its incumbent.
@@ -67,15 +80,12 @@ class SolutionPool:
         request, priced = self.request, candidate.cost
         if request.min_throughput and priced.throughput_samples_s < request.min_throughput:
             return math.inf
-        if request.needs_prices:
-            per_hour = plan_price(candidate.plan, request.composition)
-            if per_hour is None:
-                return math.inf
-            if request.max_price is not None and per_hour > request.max_price:
-                return math.inf
-            if request.objective == "cost":
-                return minimised_price(per_hour) * priced.iteration_s
-        return priced.iteration_s
+        per_hour = plan_price(candidate.plan, request.composition) if request.needs_prices else None
+        if request.needs_prices and per_hour is None:
+            return math.inf
+        if request.max_price is not None and per_hour is not None and per_hour > request.max_price:
+            return math.inf
+        return minimised(request, priced.iteration_s, per_hour)
 
     def _beyond(self, candidate: Candidate) -> tuple[float, float]:
         """Order of plans beyond a limit: money too much, then seconds."""

@@ -43,26 +43,37 @@ def keep_mask(
         count: of them.
         device: to compute on.
     """
+    start = torch.tensor([first], device=device.torch_device)
     hashed = _Hash(seed, samples, name, rate, device)
-    found = torch.empty(len(samples), count, dtype=torch.bool, device=device.torch_device)
-    for begin in range(0, count, hashed.most):
-        index = torch.arange(min(hashed.most, count - begin), device=device.torch_device)
-        found[:, begin : begin + len(index)] = hashed.keeps(index + (first + begin))
-    return found
+    return hashed.mask(start, range(count), torch.bool)[:, 0]
 
 
 class _Hash:
-    """Decides by (seed, place, sample) and index; `most` indices at once fit in the cache."""
+    """Decides by (seed, place, sample) and index, so many at once as fit in the cache."""
 
     def __init__(self, seed: int, samples: range, name: str, rate: float, device: Device) -> None:
         keys = [[_signed(word) for word in _key(seed, name, sample)] for sample in samples]
         self._low, self._high = device.put(torch.tensor(keys, dtype=torch.int32)).T[..., None]
         self._least = int(rate * (1 << _BITS)) - _SIGN
-        self.samples = len(samples)
         words = _CPU_WORDS if device.torch_device.type == "cpu" else _GPU_WORDS
-        self.most = max(1, words // self.samples)
+        self._most = max(1, words // len(samples))
 
-    def keeps(self, index: torch.Tensor) -> torch.Tensor:
+    def mask(self, starts: torch.Tensor, run: range, dtype: torch.dtype) -> torch.Tensor:
+        """Of runs from each start on, [starts]: 1 or 0, [samples, starts, run]."""
+        shape, device = (len(self._low), len(starts), len(run)), starts.device
+        found = torch.empty(shape, dtype=dtype, device=device)
+        width = max(1, min(len(run), self._most))
+        rows = max(1, self._most // width)
+        for row in range(0, len(starts), rows):
+            for first in range(0, len(run), width):
+                numbers = run[first : first + width]
+                index = starts[row : row + rows, None]
+                index = index + torch.arange(numbers.start, numbers.stop, device=device)
+                kept = self._keeps(index.flatten()).view(-1, *index.shape)
+                found[:, row : row + rows, first : first + width] = kept
+        return found
+
+    def _keeps(self, index: torch.Tensor) -> torch.Tensor:
         """Of indices [n]: 1 or 0, int32 [samples, n]."""
         words: torch.Tensor = index.to(torch.int32) + self._low
         shifted = torch.empty_like(words)
@@ -116,16 +127,11 @@ def dropped_scores(
         length: S, the tokens of a row.
     """
     assert context.samples is not None
-    hashed = _Hash(context.seed, context.samples, name, rate, context.device)
     device = x.device
     starts = torch.arange(heads.start, heads.stop, device=device)[:, None] * length
     starts = (starts + torch.arange(queries.start, queries.stop, device=device)).flatten() * length
-    seen = torch.arange(keys.start, keys.stop, device=device)
-    mask = torch.empty(len(x), len(starts), len(keys), dtype=x.dtype, device=device)
-    rows = max(1, hashed.most // len(keys))
-    for begin in range(0, len(starts), rows):
-        index = starts[begin : begin + rows, None] + seen
-        mask[:, begin : begin + rows] = hashed.keeps(index.flatten()).view(-1, *index.shape)
+    hashed = _Hash(context.seed, context.samples, name, rate, context.device)
+    mask = hashed.mask(starts, keys, x.dtype)
     return x * mask.view_as(x) / (1 - rate)
 
 
