@@ -67,11 +67,25 @@ class StageCost:
         return self.forward_s + self.backward_s + self.p2p_s
 
 
+    def slower(self, other: StageCost) -> StageCost:
+        """Each part of it as long as on the slower of two replicas."""
+        return replace(
+            self,
+            forward_s=max(self.forward_s, other.forward_s),
+            backward_s=max(self.backward_s, other.backward_s),
+            to_previous_s=max(self.to_previous_s, other.to_previous_s),
+            to_next_s=max(self.to_next_s, other.to_next_s),
+        )
+
+
 class LockStep(NamedTuple):
-    """How the replicas of a template go on together, whose tokens visit each other's experts."""
+    """How the replicas of a template go on together, whose tokens visit each other's experts.
+
+    They wait for each other in each pass, forward and backward.
+    """
 
     rounds: int  # R, the most micro-batches of any of them; the others have empty ones besides
-    stage_s: tuple[float, ...]  # t of each stage on the replica where it takes longest
+    stages: tuple[StageCost, ...]  # each part on the replica where it takes longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +104,14 @@ class ReplicaCost:
         return self.lock_step.rounds if self.lock_step else self.micro_batches
 
     @property
+    def paced(self) -> tuple[StageCost, ...]:
+        """Its stages, the waits for other replicas included."""
+        return self.lock_step.stages if self.lock_step else self.stages
+
+    @property
     def stage_s(self) -> tuple[float, ...]:
         """Of each stage from one micro-batch to the next, the wait for other replicas included."""
-        own = tuple(stage.time_s for stage in self.stages)
-        return self.lock_step.stage_s if self.lock_step else own
+        return tuple(stage.time_s for stage in self.paced)
 
     @property
     def pipeline_s(self) -> float:
@@ -215,12 +233,11 @@ def costs_of_stages(
     ranks: RankMap, stages: Sequence[tuple[StageCost, ...]]
 ) -> tuple[ReplicaCost, ...]:
     """The cost of every replica, in plan order, whose stages are priced."""
-    slowest: dict[int, tuple[float, ...]] = {}  # by template in lock-step, of each stage
+    slowest: dict[int, tuple[StageCost, ...]] = {}  # by template in lock-step
     for pipeline, costs in zip(ranks.pipelines, stages, strict=True):
         if pipeline.template.is_in_lock_step:
-            times = [stage.time_s for stage in costs]
-            known = slowest.setdefault(pipeline.template_index, tuple(times))
-            slowest[pipeline.template_index] = tuple(map(max, known, times))
+            known = slowest.get(pipeline.template_index, costs)
+            slowest[pipeline.template_index] = tuple(map(StageCost.slower, known, costs))
     return tuple(
         ReplicaCost(
             pipeline.template_index,

@@ -45,7 +45,7 @@ class Event(NamedTuple):
 def simulate_replica(replica: ReplicaCost) -> Iterator[Event]:
     """Play the micro-batches of one replica; the events of each stage come in their order.
 
-    In lock-step empty ones are played too, but no wait for other replicas.
+    In lock-step empty ones are played too, and a pass lasts as long as on the slowest replica.
     """
     yield from _play(replica, [0.0] * len(replica.stages), 0, _ticks(replica))
 
@@ -56,7 +56,7 @@ def _ticks(replica: ReplicaCost) -> int:
 
 def _play(replica: ReplicaCost, clock: list[float], begin: int, end: int) -> Iterator[Event]:
     """Play the ticks from `begin` to before `end`; `clock` holds the seconds of each stage."""
-    stages, count = replica.stages, replica.rounds
+    stages, count = replica.paced, replica.rounds
     depth = len(stages)
     for tick in range(begin, end):
         for s in range(tick % 2, depth, 2):  # stages whose turn it is to go forward

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from planner.cluster.composition import Composition
@@ -207,26 +208,33 @@ class CandidateCosts:
                 return None
             works_s.append(terms.work_s + terms.exchanges * exchange_s)
             steps_s.append(terms.optimizer_s)
-        stage_s: dict[Where, list[float]] = {}
+        parts_s: dict[Where, list[float]] = {}  # of each stage, then of each edge
         optimizer_s = 0.0
         for where in one.where:
-            if where not in stage_s:
+            if where not in parts_s:
                 speeds = [self._nodes[node].speed_factor for node in where]
-                times_s = [work_s / v for work_s, v in zip(works_s, speeds, strict=True)]
-                for s in range(depth - 1):
-                    edge = (one.structure[s], one.structure[s + 1], b, where[s], where[s + 1])
-                    message_s = self._edge_s(*edge, sending[where[s]], sending[where[s + 1]])
-                    times_s[s] += message_s
-                    times_s[s + 1] += message_s
-                stage_s[where] = times_s
+                passes_s = [work_s / v for work_s, v in zip(works_s, speeds, strict=True)]
+                parts_s[where] = passes_s + self._edges_s(one, where, sending)
                 optimizer_s = max(
                     optimizer_s, *(step_s / v for step_s, v in zip(steps_s, speeds, strict=True))
                 )
         if one.is_in_lock_step:  # all go at the pace of the slowest
-            slowest_s = [max(of) for of in zip(*stage_s.values(), strict=True)]
-            stage_s |= [(where, slowest_s) for where in stage_s]
-        lanes = {where: Lane(b, max(t), sum(t), most) for where, t in stage_s.items()}
+            slowest_s = [max(of) for of in zip(*parts_s.values(), strict=True)]
+            parts_s |= [(where, slowest_s) for where in parts_s]
+        lanes = {}
+        for where, of in parts_s.items():
+            edges_s = [0.0, *of[depth:], 0.0]
+            times_s = [sum(edges_s[s : s + 2], of[s]) for s in range(depth)]
+            lanes[where] = Lane(b, max(times_s), sum(times_s), most)
         return [lanes[where] for where in one.where], optimizer_s
+
+    def _edges_s(self, one: PlacedTemplate, where: Where, sending: list[int]) -> list[float]:
+        """Seconds of the messages from each stage of a replica to the next."""
+        ends = [(one.structure[s], where[s], sending[where[s]]) for s in range(len(where))]
+        return [
+            self._edge_s(option, after, one.micro_batch, node, target, senders, senders_after)
+            for (option, node, senders), (after, target, senders_after) in pairwise(ends)
+        ]
 
     # ------------------------------------------------------------------ terms, kept
 

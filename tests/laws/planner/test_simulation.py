@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.evaluate import ReplicaCost, StageCost, cost_of, rank_times
+from planner.cost.evaluate import LockStep, ReplicaCost, StageCost, cost_of, rank_times
 from planner.cost.gradient_sync import sync_messages
 from planner.cost.simulation import replica_seconds, simulate_replica, simulated_seconds
 from planner.plans.pieces import holders
@@ -52,6 +52,18 @@ def replicas(most_p2p: float) -> st.SearchStrategy[ReplicaCost]:
 def test_the_simulation_never_exceeds_the_formula(replica):
     end = max(entry.end_s for entry in simulate_replica(replica))
     assert end <= replica.pipeline_s * ROUNDING
+
+
+@given(replicas(0.3), replicas(0.3))
+def test_replicas_in_lock_step_end_together_and_not_before_any_would_alone(one, other):
+    depth = min(len(one.stages), len(other.stages))
+    alone = [replace(replica, stages=replica.stages[:depth]) for replica in (one, other)]
+    slowest = tuple(map(StageCost.slower, *(replica.stages for replica in alone)))
+    rounds = max(replica.micro_batches for replica in alone)
+    pair = [replace(replica, lock_step=LockStep(rounds, slowest)) for replica in alone]
+    (end_s,) = {replica_seconds(replica) for replica in pair}
+    assert all(replica_seconds(replica) <= end_s for replica in alone)
+    assert end_s <= pair[0].pipeline_s * ROUNDING
 
 
 @given(replicas(0.3), st.integers(1, 60))

@@ -60,6 +60,13 @@ def test_replicas_in_lock_step_go_at_the_pace_of_the_slowest_for_as_many_rounds(
     assert slow.stages[0].memory.activations == fast.stages[0].memory.activations
 
 
+def test_lock_step_waits_for_the_slow_link_of_one_replica_and_the_slow_gpu_of_another():
+    computes = StageCost(forward_s=2.0, backward_s=4.0, to_previous_s=0.1, to_next_s=0.2)
+    sends = StageCost(forward_s=1.0, backward_s=2.0, to_previous_s=1.0, to_next_s=2.0)
+    for one in (computes.slower(sends), sends.slower(computes)):
+        assert one.time_s == 2.0 + 4.0 + 2 * 1.0 + 2 * 2.0
+
+
 def test_a_stage_is_its_layers_with_tp_communication_and_its_ends():
     block = demo_profile().layer_cost("block", "demo-fast", 2, 4)
     head = demo_profile().layer_cost("head", "demo-fast", 2, 4)
