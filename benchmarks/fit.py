@@ -8,7 +8,7 @@ smaller sister is an anchor for the efficiencies, without which they drift beyon
 reach.  Robust least squares on log ratios.  What is printed is copied into
 `planner/cluster/gpu_types.toml` by hand, once.
 Invariant: rows of the held-out half are never priced here, and no row has a constant of its own.
-Source: design, "Figures to reach"; data of vTrain and Sailor (MIT).
+Source: data of vTrain and Sailor (MIT).
 """
 
 from __future__ import annotations

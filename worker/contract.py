@@ -31,7 +31,7 @@ The operator calls, agents call nobody.  One rank process per GPU; its name for 
 its rank belongs to an epoch.  `step` always counts *completed* optimizer steps, so it is also the
 index of the next step to train.
 
-The life of an epoch e (source: design, "Epochs"; torchft's quorum and commit vote are the model):
+The life of an epoch e (source: torchft's quorum and commit vote are the model):
 
     prepare  every member (old and new) gets the directive with phase `prepare`; new ranks are
              forked, all form transport and groups and build the next engine in the background

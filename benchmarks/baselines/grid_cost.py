@@ -4,7 +4,7 @@ DP may differ by stage: a message between two stages then goes in as many parts 
 overlap, each over its own link.  A micro-batch that is not profiled runs as powers of two, one
 after the other.
 Invariant: a grid that a plan can say, on replicas that are alike, has the price of that plan.
-Source: design, "Cost"; the formula is that of `planner.cost.evaluate`.
+Source: the formula is that of `planner.cost.evaluate`.
 """
 
 from __future__ import annotations

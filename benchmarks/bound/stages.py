@@ -4,7 +4,7 @@ No stage of any plan is faster, wherever it stands.  A message takes the node's 
 neighbour has room beside the stage, else a network card that nobody else uses; one micro-batch is
 kept in memory, however many are in flight; experts exchange their tokens where that is cheapest.
 Invariant: every second is at most what `planner.cost.evaluate` finds.
-Source: design, section 2 ("The bound").   Legend: K device groups, L blocks.
+Legend: K device groups, L blocks.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ cheapest pipeline there could be, which a dynamic programme over blocks finds fo
 size and each interval of bottlenecks.  A linear programme chooses the prices for which this time is
 longest: every round adds the pipelines that were cheapest at the last prices.
 Invariant: no plan that `planner.cost.evaluate` prices beats the bound.
-Source: Farley's bound for column generation; design, section 2 ("The bound").
+Source: Farley's bound for column generation.
 Legend: K device groups, R rows of room, L blocks, G intervals of bottlenecks.
 """
 

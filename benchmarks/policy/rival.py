@@ -2,7 +2,6 @@
 
 200 random plans and all replicated templates of up to six stages, slowest first, are priced within
 half of the time; annealing from the best of them has the rest.
-Source: design, section 2 and research on plan search (the policy must beat what is nearly free).
 """
 
 from __future__ import annotations

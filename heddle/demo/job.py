@@ -1,7 +1,4 @@
-"""The demo's job: a tiny model on real text, with settings under which losses can be compared.
-
-Source: design, section 4 (which settings keep two regroupings of the same sums within 1e-5).
-"""
+"""The demo's job: a tiny model on real text, with settings under which losses can be compared."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 Invariant: a part ends when the last rank has ended it, and starts where the part before ended; so
 the parts sum to the stall by construction.  All times are of one monotonic clock.
-Source: design, section 4 (the names and what they span).
 """
 
 from __future__ import annotations

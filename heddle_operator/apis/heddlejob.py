@@ -3,7 +3,6 @@
 Invariant: a job that `load_job` returns can be run as far as the job alone tells; what needs a
 profile is checked by `apis.gpu_types`.  Fields that this version cannot honour are refused, never
 ignored.
-Source: design, section 5 (the naming truth of the resource).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One job of the cluster while it exists: its loop, its agents, its planner, its status.
 
 Invariant: it holds nothing that matters; one that is cancelled and started anew goes on.
-Source: design, section 5.
 """
 
 from __future__ import annotations

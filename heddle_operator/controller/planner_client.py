@@ -2,7 +2,6 @@
 
 Invariant: only the newest answers are kept; a search that failed is forgotten after a while, so
 that it is tried again.
-Source: design, section 5 ("Planning runs in a process pool").
 """
 
 from __future__ import annotations

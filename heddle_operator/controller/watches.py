@@ -4,7 +4,7 @@
 on jobs, and with the operator down nothing could be deleted any more.  Kopf knows no selectors of
 the server and tells nothing of what was deleted while it did not watch; so nodes, pods and epoch
 records come by reflectors, and so does which jobs are gone.
-Source: Kopf's documentation of event handlers; design, section 5.
+Source: Kopf's documentation of event handlers.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Total (an answer for every Observed), deterministic, level-triggered: it remembers nothing, so an
 operator that starts anew goes on where the last one stopped, and a missed event costs time, never
 correctness.
-Source: design, section 5; Kubernetes' controllers.
+Source: Kubernetes' controllers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From a sealed epoch to a live one: prepare, switch, and abort on a failure.
 
 Until ranks hold the new epoch the old one trains on untouched, so every failure here ends in
-`aborted` and a new number. Source: design, section 4 "Epochs"; torchft's quorum and commit vote are
-the model.
+`aborted` and a new number.
+Source: torchft's quorum and commit vote are the model.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Invariant: nobody waits for a pod that must start, if the others suffice; what keeps a pod from
 starting is said.
-Source: design, section 4 "Epochs".
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Invariants: no epoch is adopted while a rank of the broken world may still change its state; no pod
 is deleted that holds a piece which no halted rank holds.
-Source: design, section 4 "Recover", "Blocked survivors".
 """
 
 from __future__ import annotations

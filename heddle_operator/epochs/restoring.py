@@ -2,7 +2,7 @@
 
 Invariant: no job starts anew while a checkpoint is there that it cannot take; all ranks read the
 manifest that the seal names.
-Source: docs/decisions/0022; design, section 4.
+Source: docs/decisions/0022.
 """
 
 from __future__ import annotations

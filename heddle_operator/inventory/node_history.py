@@ -1,7 +1,6 @@
 """Since when each node has been usable, and since when it has had each of its notices.
 
 Invariant: a node that was gone and comes back is a new one; one that flaps is waited for.
-Source: design, section 5: a node that joins is waited for, and a notice has a deadline.
 """
 
 from __future__ import annotations

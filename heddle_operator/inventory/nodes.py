@@ -3,7 +3,6 @@
 Two rules cost others their jobs.  Capacity 0 means that the device plugin has not said yet (the
 kubelet restarted), never that GPUs are lost; allocatable below capacity means an unhealthy GPU.
 Invariant: a node that takes no new pods still counts with the GPUs that the job holds there.
-Source: research on Kubernetes' node conditions and NVIDIA's device plugin; design, section 5.
 """
 
 from __future__ import annotations

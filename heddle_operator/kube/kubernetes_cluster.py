@@ -3,7 +3,6 @@
 Invariant: an epoch is adopted by creating its ConfigMap, sealed and closed by writes with its
 resourceVersion as precondition; whoever comes second gets `ClusterConflict`.  A write's answer goes
 into the cache at once, so that the next look sees it before the watch tells of it.
-Source: design, section 5; research on drains: pods are deleted first, the budget is lowered then.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Invariant: the budget follows what the API server holds: a pod is counted until it terminates, so a
 pod is always deleted before the budget is lowered.  What the job does not own stays as it is, and
 every write names the uid of what was seen.
-Source: research on drains: the other order lets another pod be evicted.
 """
 
 from __future__ import annotations

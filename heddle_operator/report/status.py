@@ -1,7 +1,7 @@
 """From a picture and its decision to the status of a HeddleJob.
 
-Invariant: written anew from what is seen, never added to; only the times at which conditions
-changed are taken from the status before.  Nothing reads it but people and tools.
+Invariant: written anew from what is seen.  The status before gives the times at which conditions
+changed, and numbers that nobody measures now.  No decision on a plan reads it.
 Source: Kubernetes' API conventions (conditions, observedGeneration).
 """
 

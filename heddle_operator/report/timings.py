@@ -4,7 +4,6 @@ Clocks of different machines cannot be compared, so every part is a distance on 
 the rank that stood still the longest speaks for all.
 Invariant: the parts sum to the stall; what training went on beside counts 0.  Of a loss `detect_s`
 is all of the silence, from the end of the last step until the rank halted.
-Source: design, section 4 (the names of the parts).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ placements by column:
 Invariant: what was written is read back equal, in format 1 too, where all was text of `data`; times
 are of the wall clock there, so that they mean the same to every operator, and of the reader's own
 clock in its records.
-Source: design, section 5, "Adoption is one atomic write".
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Invariant: equal input gives equal bodies, and what a template may not change (place, GPUs,
 identity) is written last.
-Source: design, section 5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """When to ask for a plan and when to adopt one: start, join, drain, loss.
 
 Invariant: adoption is one atomic write; what was refused is said, with the gain that was too small.
-Source: design, section 5.
 """
 
 from __future__ import annotations

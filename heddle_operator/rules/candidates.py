@@ -2,7 +2,7 @@
 
 Invariant: nodes that the live plan uses never wait for the debounce and are the last to be cut by
 a quota; `maxGPUs` cuts none, as the search chooses among all (`gpu_limits`).
-Source: design, section 5; the debounce window is that of Kubernetes' cluster autoscalers.
+Source: the debounce window is that of Kubernetes' cluster autoscalers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """State that survivors hold together, and pieces that are lost without some of them.
 
 Ranks that hold the same part of the model count as one: a job has thousands of them, and few parts.
-Source: planner/plans/pieces.py (the piece table); design, section 4 "Recover".
+Source: planner/plans/pieces.py (the piece table).
 """
 
 from __future__ import annotations

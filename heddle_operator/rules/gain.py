@@ -5,7 +5,6 @@ there now.  Otherwise the job moves only if gain >= minGainPercent and gain x ex
 next change > measured stall, or if the state then lives on more nodes while these are fewer than
 minHolders.  What does not pay now pays once the cluster has been quiet for long enough, and the
 verdict says when.
-Source: design, section 5, "Whether to move".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Modes Manual and Recommend: they change who decides when the job moves.
 
 Invariant: no mode keeps a job on GPUs that it loses; a loss or a notice moves it in every mode.
-Source: design, section 5; the modes of Kubernetes' VerticalPodAutoscaler are the model.
+Source: the modes of Kubernetes' VerticalPodAutoscaler are the model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The record of an epoch: one adopted plan, created once, sealed once, closed once.
 
 Invariant: an operator that starts anew reads from its records all that it must remember.
-Source: design, section 5, "Adoption is one atomic write".
 """
 
 from __future__ import annotations

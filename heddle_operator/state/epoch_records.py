@@ -1,7 +1,6 @@
 """The epoch records of one job in memory: as the ConfigMaps: created, sealed, closed, pruned.
 
 Invariant: a write that contradicts what is there raises `ClusterConflict` and changes nothing.
-Source: design, section 5, "Adoption is one atomic write".
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Invariant: an operator that starts anew sees the same picture; nothing that matters lives in its
 memory.
-Source: design, section 5; Observed, Action, Decision are Kubernetes controllers' level-triggered
-loop.
+Source: Observed, Action, Decision are Kubernetes controllers' level-triggered loop.
 """
 
 from __future__ import annotations

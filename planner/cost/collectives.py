@@ -4,7 +4,6 @@ Ranks of one node that talk with other nodes share its NIC, so that a member has
 inside a node they use its links.
 Where the profile knows the rings of a node, members of a group on it count once: NCCL's ring enters
 and leaves a node once, however many members it has there.
-Source: design, "Cost".
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ max(w).
 Replicas in lock-step go at the pace of the slowest of them, for as many micro-batches as any has.
 `cost_of`, the event simulation and the workers that emulate devices take their seconds from the
 same functions here, so that they can be compared.
-Source: Heddle, section 5.2; design, "Cost".   Legend: t stage seconds, g gradient synchronisation,
-w broadcasts of weights (ZeRO 1), M micro-batches of a replica, b micro-batch.
+Source: Heddle, section 5.2.   Legend: t stage seconds, g gradient synchronisation, w broadcasts of
+weights (ZeRO 1), M micro-batches of a replica, b micro-batch.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class StageCost:
     def time_s(self) -> float:
         """t: the stage's time for one micro-batch."""
         return self.forward_s + self.backward_s + self.p2p_s
-
 
     def slower(self, other: StageCost) -> StageCost:
         """Each part of it as long as on the slower of two replicas."""

@@ -5,7 +5,7 @@ differs is who holds it.  Layers and slots are merged into as few messages as th
 holders; this equals a walk over `planner.plans.pieces.holders` (a law test says so) in a tenth of
 its time.  Routed experts that a plan tiles are summed apart, over all their copies in all
 templates.
-Source: design, "Cost"; 2 (R-1)/R is the volume of a ring all-reduce.
+2 (R-1)/R is the volume of a ring all-reduce.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariant: neighbouring stages on one node use its link; else both send over a share of their NICs,
 and the slower one counts.  A NIC is shared by the stages of its node that send to another node.
-Source: Heddle, section 5.2; design, "Cost".
+Source: Heddle, section 5.2.
 """
 
 from __future__ import annotations

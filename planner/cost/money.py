@@ -2,7 +2,7 @@
 
 Invariant: a node that a plan uses is paid as a whole, its idle GPUs and hosts included; a node that
 the plan leaves alone is not paid.
-Source: design, objective `cost`; prices are the user's, in any currency.
+Prices are the user's, in any currency.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Invariant: layers of a kind cost the same wherever they are; recomputation is part of the backward
 pass.
-Source: Heddle, section 5.2; design, "Cost".
+Source: Heddle, section 5.2.
 """
 
 from __future__ import annotations

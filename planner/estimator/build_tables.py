@@ -1,7 +1,6 @@
 """Fill the estimator's tables from a profile.
 
 Invariant: entries are the profile's own, seconds those of the rules of the cost model.
-Source: design, section 2 ("One kernel").
 """
 
 from __future__ import annotations

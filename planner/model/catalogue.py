@@ -1,10 +1,9 @@
 """The models that have a name; any other comes from a Hugging Face `config.json`.
 
 Invariant: a name stands for one shape for ever; profiles are keyed by it.
-Sources: the table of configurations in the project's research on planners (LLaMA-3, Qwen3, Mixtral,
-DeepSeek-V3: their published configurations; GPT-Neo-2.7B with 32 heads of 80, as Sailor's operator
-profiles ran it, where the published one has 20 of 128: equal parameters, and TP 8 divides it; its
-dropout is Megatron's default).
+Sources: the published configurations of LLaMA-3, Qwen3, Mixtral and DeepSeek-V3; GPT-Neo-2.7B with
+32 heads of 80, as Sailor's operator profiles ran it, where the published one has 20 of 128: equal
+parameters, and TP 8 divides it; its dropout is Megatron's default.
 """
 
 from __future__ import annotations

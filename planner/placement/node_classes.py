@@ -4,7 +4,6 @@ A GPU of a large node has a smaller share of a NIC than one of a small node, so 
 nodes a stage stands.  Where a plan says so, it is placed on a composition whose GPU types are
 these classes.
 Invariant: classes are sorted, so that equal compositions number them alike.
-Source: design, section 2 (non-uniform nodes).
 """
 
 from __future__ import annotations

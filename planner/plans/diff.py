@@ -5,7 +5,6 @@ from the holder's node that has sent least.  The runtime chooses senders piece b
 rule, so what each node receives is the same, and from where it comes nearly so.
 Invariant: the bytes of all pairs sum to `planner.plans.movement.bytes_to_move`, as if every node of
 the first plan were still there.
-Source: design, section 3 ("only missing bytes move").
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from others.  Closed form of the piece table's answer (a law test compares them)
 asks often.  Without ZeRO every holder has all parts, and no fraction is lost: the degrees of a plan
 divide the rows that they cut.  Cuts by owners need not, so plans with ZeRO 1 are counted region by
 region.
-Source: design, section 3 ("only missing bytes move").
 """
 
 from __future__ import annotations

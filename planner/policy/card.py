@@ -3,7 +3,6 @@
 Invariant: a question that the training did not cover is refused with a reason, never answered by
 guessing; another profile than the one judged by is only worth a warning, because every plan is
 priced by the profile at hand.
-Source: design, section 2 ("Learned policy").
 """
 
 from __future__ import annotations

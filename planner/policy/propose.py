@@ -3,7 +3,7 @@
 It enumerates nothing and searches nothing: every plan comes from the choices of one episode.
 Invariant: the same pricing, policy, limits and seed propose the same plans, unless seconds cut the
 rollouts short.
-Source: Heddle, Algorithm 1; research on plan search (best of n, greedy choices are erratic).
+Source: Heddle, Algorithm 1.
 """
 
 from __future__ import annotations

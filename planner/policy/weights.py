@@ -1,7 +1,6 @@
 """Read and write a trained policy: `weights.safetensors` and `card.json` in one folder.
 
 Invariant: weights that are not those of the card, whole and of the right shapes, are refused.
-Source: design, section 2 (policies as safetensors, shipped with the profile of their model).
 """
 
 from __future__ import annotations

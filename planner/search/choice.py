@@ -4,7 +4,6 @@ With a current plan, plans within half a per cent count as equally good, and the
 fewest bytes is taken.
 Invariant: the answer is never slower than the current plan while that still fits (unless it puts
 every piece on more of the nodes that were asked for).
-Source: design, section 2.
 """
 
 from __future__ import annotations

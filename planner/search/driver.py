@@ -10,7 +10,6 @@ Invariants: the same request and seed give the same plan unless seconds cut the 
 answer is never slower than the current plan while that still fits (unless it puts every piece on
 more of the nodes that were asked for); of two searches that plans end, the one with more is never
 worse.
-Source: design, section 2 ("An anytime planner in stages").
 """
 
 from __future__ import annotations

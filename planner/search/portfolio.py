@@ -4,7 +4,7 @@ Where seconds end the search there is a thread for each core, with searchers fro
 plans come together at the end.  The first thread alone places plans while it searches.
 Invariant: where plans end the search, the same state and pricings find the same plans.  A search
 with more of them first does all that a shorter one does, so it is never worse.
-Source: design, section 2 ("An anytime planner in stages"); a portfolio of randomised searches.
+Source: portfolios of randomised searches.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ Both engines improve one pool of plans that the estimator prices before their pl
 grows with the plans so far, whatever is left of the budget: a search with more plans continues one
 with fewer.  numba takes most of a second to import, so this module is imported where it is needed.
 Invariant: the same pricing, limits, seed and calls price the same plans.
-Source: design, section 2 ("An anytime planner in stages").
 """
 
 from __future__ import annotations

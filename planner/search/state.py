@@ -2,7 +2,6 @@
 
 Every engine works on the same state, so that seconds and plans are counted once.
 Invariant: what an engine estimates counts only after it was placed and priced by the evaluator.
-Source: design, section 2 ("An anytime planner in stages").
 """
 
 from __future__ import annotations

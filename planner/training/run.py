@@ -1,7 +1,6 @@
 """One training from its first step to the policy's files.
 
 Invariant: what is written does not depend on how often the training was killed and resumed.
-Source: design, section 2 ("Learned policy").
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A plan is an ordered row of templates; replicas follow from the order, as in a episode, so that
 every plan of a teacher can be repeated decision by decision.
 Invariant: the same tables, seed and steps give the same plan.
-Source: research on plan search (annealing with as many replicas as fit teaches best).
 """
 
 from __future__ import annotations

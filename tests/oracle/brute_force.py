@@ -8,8 +8,8 @@ seconds that no plan of the branch beats (`tests.oracle.floors`), or another pla
 same. It knows neither limits of money or throughput nor stated network cards, and asserts that none
 is given.
 Invariant: no code is shared with the search engines, so that an error in one shows in the other.
-Source: design, "Plan" and "Fill".   Legend: b micro-batch, M micro-batches of a replica, n replicas
-of a template, R pipelines of a plan.
+Legend: b micro-batch, M micro-batches of a replica, n replicas of a template, R pipelines of a
+plan.
 """
 
 from __future__ import annotations

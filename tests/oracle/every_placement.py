@@ -10,7 +10,7 @@ replicas of a template, and templates of equal outline, in ascending order (else
 neighbours would make it smaller).
 Invariant: every placement equals one that is yielded up to these exchanges; a TP group never
 crosses a node, no GPU is given twice.
-Source: design, "Plan" (placement); symmetry breaking by the least representative.
+Source: symmetry breaking by the least representative.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ each with the best choice that its stages have.  A sum of gradients over R pipel
 stage on a node, every message of that node leaves it, and all its ranks share its NIC.
 Invariant: brute force asserts for each plan that it prices that the evaluator's figures are
 not below these.
-Source: design, "Cost".   Legend: M micro-batches, n replicas of a template, R pipelines of a plan.
+Legend: M micro-batches, n replicas of a template, R pipelines of a plan.
 """
 
 from __future__ import annotations

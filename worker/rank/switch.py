@@ -3,7 +3,7 @@
 Whatever may fail was done before: groups and engine of the new plan stand.  Until the outcome is
 `commit` nothing of the old epoch is touched, so it can go on at the same step.
 Each part ends with a lap by the monotonic clock; the parts together are the stall.
-Source: Heddle, section 5.6; design, "Transactional" and "Epochs".
+Source: Heddle, section 5.6.
 """
 
 from __future__ import annotations

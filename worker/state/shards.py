@@ -5,7 +5,7 @@ other one is allocated and its memory touched, because first use of a page costs
 transfer into it.  Nothing here reads a number of the state, so it may change meanwhile.
 A shard is what the seat owns of a tensor.  With ZeRO 1 that is less than what it multiplies; then
 the fp32 weight of the shard is rows of that.
-Source: the shadow band's destination shards; design, "Transactional".
+Source: the shadow band's destination shards.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ The rank keeps a due time, when the emulated device would be done; devices that 
 theirs.  Real work that is faster is hidden, so Python and gloo overheads do not add up.  This
 validates the runtime and the schedule against the simulation, not the profile: a result made this
 way is called emulated.
-Source: design, "Emulated devices".
 """
 
 from __future__ import annotations

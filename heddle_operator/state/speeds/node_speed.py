@@ -6,7 +6,7 @@ than a straggler is.
 Invariant: a node is slow or well again only after all that was measured for a minute said so, and
 its speed is told in coarse steps, so that no noise asks for a plan.  One that the plan does without
 cannot be measured; it is tried again after a pause that doubles.
-Source: design, section 5, "Whether to move"; Kubernetes' back-off of containers that crash.
+Source: Kubernetes' back-off of containers that crash.
 """
 
 from __future__ import annotations

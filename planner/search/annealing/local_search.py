@@ -3,7 +3,6 @@
 Replica counts and the order of stages are free.  With one template allowed, this finds the plans
 whose replicas share the batch without remainder, which rule where replicas are many.
 Invariant: the same tables, start, seed and steps give the same top K.
-Source: research on plan search (annealing over whole plans with free replica counts).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The steps that an annealing takes from one plan to another.
-
-Source: research on plan search: replica counts and the order of stages are free.
-"""
+"""The steps that an annealing takes from one plan to another."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ it is filled and placed in a few ways, and each such plan descends, step by step
 fills and placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.costs`).
 Invariant: the same request and seed give the same plan unless seconds cut the search short; with
 more evaluations it goes on from there.
-Source: design, section 2 (local search on whole plans).   Legend: b micro-batch, n replicas.
+Legend: b micro-batch, n replicas.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Invariant: no step gives a GPU twice or makes a TP group cross a node; the stages of the templates
 and their number of replicas stay (`planner.search.few_gpus.templates` changes those).
-Source: design, section 2 (local search on whole plans).
 """
 
 from __future__ import annotations
