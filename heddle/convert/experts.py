@@ -137,7 +137,7 @@ def dense_blocks(words: Words, layers: int) -> int:
         has = [index % int(text) == 0 for index in range(layers)]
     elif all(terms):
         found = [(match[1].split(","), int(match[2] or 1)) for match in terms if match]
-        has = [one == "1" for ones, times in found for one in ones * times]
+        has = [one == "1" for ones, times in found for one in ones * min(times, layers + 1)]
     else:
         raise InvalidArguments(
             f"{name} is {text!r}; give a number, or a list such as ([0]*1+[1]*23)",

@@ -185,10 +185,10 @@ def _training(words: Words) -> dict[str, Any]:
     rate = router_bias_rate(words)
     if rate is not None:
         training["routerBiasRate"] = rate
-    if words.has("--eval-interval"):
+    evaluated = words.count("--eval-iters", 100) or 0  # batches; 0: none
+    if words.has("--eval-interval") and evaluated:
         training["evaluateEvery"] = words.count("--eval-interval")
-        samples = training["globalBatch"] * (words.count("--eval-iters") or 100)
-        training["evaluateSamples"] = samples
+        training["evaluateSamples"] = training["globalBatch"] * evaluated
     schedule = _schedule(words, _warm_up(words))
     if schedule["kind"] != "constant":
         training["schedule"] = schedule
@@ -246,6 +246,20 @@ def _schedule(words: Words, warm_up: int) -> dict[str, Any]:
     )
 
 
+def _split(words: Words) -> list[float]:
+    """Shares of training, evaluation and test."""
+    text = words.text("--split") or "969,30,1"  # Megatron's own default
+    try:
+        shares = [float(share) for share in text.split(",")]
+    except ValueError:
+        raise InvalidArguments(
+            f"--split is {text!r}; it must be up to three numbers with commas between them",
+            field="--split",
+            code="Malformed",
+        ) from None
+    return [*shares, 0.0, 0.0][:3]
+
+
 def _data(words: Words) -> dict[str, Any]:
     parts = words.values.get("--data-path", ())
     parts = tuple(part for word in parts for part in word.split())
@@ -274,8 +288,7 @@ def _data(words: Words) -> dict[str, Any]:
             ) from None
         blend = zip(parts[1::2], weights, strict=True)
         data = {"blend": [{"path": path, "weight": weight} for path, weight in blend]}
-    shares = [float(share) for share in (words.text("--split") or "969,30,1").split(",")]
-    data["split"] = [*shares, 0.0, 0.0][:3]
+    data["split"] = _split(words)
     masks = ("--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss")
     given = [mask for mask in masks if words.has(mask)]
     if given and len(given) < len(masks):

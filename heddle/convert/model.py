@@ -17,6 +17,7 @@ from heddle.convert.latent_attention import with_latent_attention
 from heddle.convert.refusals import Rules, refuse_others
 from heddle.convert.words import Words
 from heddle_operator.apis.errors import InvalidArguments
+from planner.model.shape import LARGEST, MOST_LAYERS
 
 GPT2_VOCABULARY = 50257
 _OF_OTHERS = (
@@ -78,19 +79,37 @@ def config_of(words: Words) -> dict[str, Any]:
     )
 
 
-def _size(words: Words, name: str) -> int:
+def _size(words: Words, name: str, most: int = LARGEST) -> int:
     found = words.count(name)
     if found is None:
         raise InvalidArguments(
             f"{name} is missing; the model's shape needs it", field=name, code="Missing"
         )
+    if not 1 <= found <= most:
+        raise InvalidArguments(
+            f"{name} is {found}; it must be from 1 to {most:,}", field=name, code="OutOfRange"
+        )
     return found
+
+
+def _groups(words: Words, heads: int) -> int:
+    """Heads of keys and values; Megatron counts its groups, 1 by default, only where asked to."""
+    stated = words.count("--num-query-groups")
+    if words.has("--group-query-attention"):
+        return stated or words.count("--num-key-value-heads") or 1
+    if stated is not None:
+        raise InvalidArguments(
+            f"--num-query-groups is {stated} without --group-query-attention, and Megatron then "
+            "trains plain attention; give both or neither",
+            field="--num-query-groups",
+            code="Contradiction",
+        )
+    return words.count("--num-key-value-heads") or heads
 
 
 def _llama(words: Words) -> dict[str, Any]:
     hidden, heads = _size(words, "--hidden-size"), _size(words, "--num-attention-heads")
     ffn = words.count("--ffn-hidden-size") or 4 * hidden * 2 // 3 // 64 * 64
-    groups = words.count("--num-query-groups") or words.count("--num-key-value-heads")
     qwen3, qwen2 = words.has("--qk-layernorm"), words.has("--add-qkv-bias")
     if qwen3 and qwen2:
         raise InvalidArguments(
@@ -119,8 +138,8 @@ def _llama(words: Words) -> dict[str, Any]:
         "max_position_embeddings": words.count("--max-position-embeddings")
         or _size(words, "--seq-length"),
         "num_attention_heads": heads,
-        "num_hidden_layers": _size(words, "--num-layers"),
-        "num_key_value_heads": groups or heads,
+        "num_hidden_layers": _size(words, "--num-layers", MOST_LAYERS),
+        "num_key_value_heads": _groups(words, heads),
         "rms_norm_eps": words.number("--norm-epsilon") or words.number("--layernorm-epsilon", 1e-5),
         "rope_theta": words.number("--rotary-base") or words.number("--rope-theta", 10000.0),
         "tie_word_embeddings": not words.has("--untie-embeddings-and-output-weights"),
@@ -164,7 +183,7 @@ def _gpt2(words: Words) -> dict[str, Any]:
         "n_embd": hidden,
         "n_head": _size(words, "--num-attention-heads"),
         "n_inner": words.count("--ffn-hidden-size") or 4 * hidden,
-        "n_layer": _size(words, "--num-layers"),
+        "n_layer": _size(words, "--num-layers", MOST_LAYERS),
         "n_positions": words.count("--max-position-embeddings")
         or words.count("--max-absolute-position-embeddings")
         or _size(words, "--seq-length"),

@@ -17,6 +17,8 @@ from planner.errors import InvalidWorkload
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 ScalingKind = Literal["linear", "llama3", "yarn"]
+INITIAL_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisation
+MOST_DEVIATION = 100.0  # beyond it somebody has mistyped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,8 @@ class Arithmetic:
         residual_dropout: share of what each branch adds to the residual stream.
         lacking: what the model's configuration asks for and the worker does not compute.
         padding_token: whose row of the embedding learns nothing as an input; None: all rows learn.
+        initial_deviation: standard deviation of the first weights of all matrices, where a seed
+            gives them.
     """
 
     norm_epsilon: float = 1e-6
@@ -109,6 +113,7 @@ class Arithmetic:
     residual_dropout: float = 0.0
     lacking: tuple[str, ...] = ()
     padding_token: int | None = None
+    initial_deviation: float = INITIAL_DEVIATION
 
     def window(self, block: int) -> int:
         """How many tokens back block `block` (from 1) sees; 0: all."""
@@ -180,6 +185,10 @@ _RULES: Mapping[str, tuple[Any, str]] = {
     "norm_epsilon": (lambda v: _is_number(v, 0.0, 1.0), "a number from 0 to 1"),
     "position_offset": (_is_whole, "a whole number"),
     "padding_token": (lambda v: v is None or _is_whole(v), "a whole number or null"),
+    "initial_deviation": (
+        lambda v: _is_number(v, 0.0, MOST_DEVIATION),
+        f"a number from 0 to {MOST_DEVIATION:g}",
+    ),
     "windows": (
         lambda v: isinstance(v, tuple) and bool(v) and all(map(_is_whole, v)),
         "a list of whole numbers",

@@ -39,8 +39,6 @@ HARMLESS = frozenset(
         "sep_token_id",
         "unk_token_id",
         "decoder_start_token_id",
-        "initializer_range",
-        "init_std",
         "return_dict",
         "output_hidden_states",
         "output_attentions",

@@ -14,7 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 from planner.errors import InvalidWorkload
-from planner.model.arithmetic import Arithmetic, Rotary, RotaryScaling
+from planner.model.arithmetic import (
+    INITIAL_DEVIATION,
+    MOST_DEVIATION,
+    Arithmetic,
+    Rotary,
+    RotaryScaling,
+)
 from planner.model.configuration import Configuration
 from planner.model.shape import LARGEST, ModelShape
 
@@ -45,17 +51,26 @@ def _mistral(name: str, c: Configuration) -> ModelShape:
     default = 4096 if c.is_absent("sliding_window") else 0
     width = c.number("sliding_window", default=default)
     layers = c.number("num_hidden_layers")
-    return decoder(name, c, windows=windows_of(c, [width] * layers, width))
+    windows = windows_of(c, [width] * layers, width)
+    return decoder(name, c, windows=windows, absent_kv_heads=8)
 
 
 def _qwen2(name: str, c: Configuration) -> ModelShape:
-    return decoder(name, c, windows=_qwen_windows(c), qkv_bias=True)
+    return decoder(name, c, windows=_qwen_windows(c), absent_kv_heads=32, qkv_bias=True)
 
 
 def _qwen3(name: str, c: Configuration) -> ModelShape:
     biased = c.flag("attention_bias", default=False)
-    windows = _qwen_windows(c)
-    return decoder(name, c, windows=windows, qkv_bias=biased, o_bias=biased, query_key_norm=True)
+    return decoder(
+        name,
+        c,
+        windows=_qwen_windows(c),
+        absent_kv_heads=32,
+        absent_head_width=128,
+        qkv_bias=biased,
+        o_bias=biased,
+        query_key_norm=True,
+    )
 
 
 def _gpt2(name: str, c: Configuration) -> ModelShape:
@@ -69,6 +84,7 @@ def _gpt2(name: str, c: Configuration) -> ModelShape:
             norm_epsilon=c.real("layer_norm_epsilon", 1e-5),
             activation=c.activation("activation_function", "gelu_new"),
             scale_scores=c.flag("scale_attn_weights", default=True),
+            initial_deviation=_initial_deviation(c),
             embedding_dropout=c.real("embd_pdrop", 0.1, _MOST_DROPPED),
             attention_dropout=c.real("attn_pdrop", 0.1, _MOST_DROPPED),
             residual_dropout=c.real("resid_pdrop", 0.1, _MOST_DROPPED),
@@ -92,6 +108,7 @@ def _opt(name: str, c: Configuration) -> ModelShape:
             norm_epsilon=1e-5,
             activation=c.activation("activation_function", "relu"),
             position_offset=_OPT_OFFSET,
+            initial_deviation=_initial_deviation(c),
             padding_token=_padding_token(c, _OPT_PADDING),
             attention_dropout=c.real("attention_dropout", 0.0, _MOST_DROPPED),
             residual_dropout=c.real("dropout", 0.1, _MOST_DROPPED),
@@ -126,6 +143,7 @@ def _gpt_neo(name: str, c: Configuration) -> ModelShape:
             activation=c.activation("activation_function", "gelu_new"),
             windows=windows,
             scale_scores=False,
+            initial_deviation=_initial_deviation(c),
             embedding_dropout=c.real("embed_dropout", 0.0, _MOST_DROPPED),
             attention_dropout=c.real("attention_dropout", 0.0, _MOST_DROPPED),
             residual_dropout=c.real("resid_dropout", 0.0, _MOST_DROPPED),
@@ -153,6 +171,8 @@ def decoder(
     windows: tuple[int, ...] = (0,),
     norm_epsilon: float = 1e-6,
     rotary_base: float = 10000.0,
+    absent_kv_heads: int = 0,
+    absent_head_width: int = 0,
     **facts: Any,
 ) -> ModelShape:
     """A decoder with RMS norm, rotary positions and a gate.
@@ -163,6 +183,9 @@ def decoder(
         windows: of attention, see `Arithmetic`.
         norm_epsilon: where the configuration says none.
         rotary_base: likewise.
+        absent_kv_heads: heads of keys and values where the key is absent; 0, and where it is null:
+            as many as heads.
+        absent_head_width: width of a head likewise; 0: by hidden and heads.
         facts: of the family, see `ModelShape`.
     """
     heads = c.number("num_attention_heads")
@@ -172,10 +195,15 @@ def decoder(
         "layers": c.number("num_hidden_layers"),
         "hidden": c.number("hidden_size"),
         "heads": heads,
-        "kv_heads": c.number("num_key_value_heads", default=heads),
+        "kv_heads": c.number(
+            "num_key_value_heads",
+            default=(c.is_absent("num_key_value_heads") and absent_kv_heads) or heads,
+        ),
         "ffn": c.number("intermediate_size"),
         "vocab": c.number("vocab_size"),
-        "head_width": c.number("head_dim", default=0),
+        "head_width": c.number(
+            "head_dim", default=absent_head_width if c.is_absent("head_dim") else 0
+        ),
         "tied_head": c.flag("tie_word_embeddings", default=False),
         "dropout": dropped > 0,
         "scores": "eager" if dropped > 0 else "flash",  # which are dropped one by one
@@ -189,6 +217,7 @@ def decoder(
         windows=windows,
         attention_dropout=dropped,
         padding_token=_padding_token(c),
+        initial_deviation=_initial_deviation(c),
     )
     return _finished(name, c, arithmetic, {**known, **facts})
 
@@ -230,6 +259,12 @@ def _finished(
     return ModelShape(name=name, arithmetic=replace(arithmetic, lacking=c.all_lacking()), **facts)
 
 
+def _initial_deviation(c: Configuration) -> float:
+    """Under the name of most families, or OPT's."""
+    stated = c.real("init_std", INITIAL_DEVIATION, MOST_DEVIATION)
+    return c.real("initializer_range", stated, MOST_DEVIATION)
+
+
 def _padding_token(c: Configuration, default: int | None = None) -> int | None:
     """The token whose row learns nothing as an input; torch counts one below 0 from the end.
 
@@ -257,17 +292,26 @@ def _rotary(c: Configuration, base: float) -> Rotary:
         return Rotary(base)
     try:
         found = _rotary_of(c, dict(settings), base)
-        factors = [found.base, found.scaling.factor if found.scaling else 1.0]
-        if all(0 < factor < math.inf for factor in factors):
+        if all(0 < number < math.inf for number in _positive(found)):
             return found
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     raise InvalidWorkload(
-        f"rotary positions {reprlib.repr(settings)} cannot be read; their base and factor are "
-        "numbers above 0",
+        f"rotary positions {reprlib.repr(settings)} cannot be read; base, factor, betas and "
+        "original positions are numbers above 0, and the base of yarn is above 1",
         field="rope_parameters",
         code="Unreadable",
     )
+
+
+def _positive(rotary: Rotary) -> tuple[float, ...]:
+    """Numbers without which the frequencies are none: all are above 0."""
+    scaling = rotary.scaling
+    if scaling is None:
+        return (rotary.base,)
+    base = rotary.base - 1 if scaling.kind == "yarn" else rotary.base  # its logarithm divides
+    turns = scaling.fast_turns, scaling.slow_turns
+    return base, scaling.factor, *turns, scaling.original_positions
 
 
 def _rotary_of(c: Configuration, settings: dict[str, Any], base: float) -> Rotary:

@@ -37,7 +37,15 @@ def _mixtral(name: str, c: Configuration) -> ModelShape:
     )
     width = c.number("sliding_window", default=0)
     windows = windows_of(c, [width] * c.number("num_hidden_layers"), width)
-    return _mixture(name, c, experts, windows=windows, norm_epsilon=1e-5, rotary_base=1e6)
+    return _mixture(
+        name,
+        c,
+        experts,
+        windows=windows,
+        norm_epsilon=1e-5,
+        rotary_base=1e6,
+        absent_kv_heads=8,
+    )
 
 
 def _qwen3_moe(name: str, c: Configuration) -> ModelShape:
@@ -59,6 +67,7 @@ def _qwen3_moe(name: str, c: Configuration) -> ModelShape:
         c,
         experts,
         windows=windows_of(c, [width] * layers, width),
+        absent_kv_heads=4,
         qkv_bias=biased,
         o_bias=biased,
         query_key_norm=True,

@@ -52,6 +52,21 @@ class LatentAttention:
     rope: int
     value: int
 
+    def check(self, name: str, head_dim: int) -> None:
+        """Whether heads of that width can be cut so; `name` is that of the model.
+
+        Raises:
+            InvalidWorkload: a part is missing, or values are wider than keys.
+        """
+        if min(self.kv_rank, self.value, head_dim - self.rope) < 1 or self.value > head_dim:
+            raise InvalidWorkload(
+                f"model {name!r} has latent attention with kv_rank {self.kv_rank}, heads of "
+                f"{head_dim}, rope {self.rope} and value {self.value}; kv_rank and value must be "
+                "positive, rope below the width of a head, and value at most that width",
+                field="latent",
+                code="OutOfRange",
+            )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
@@ -148,11 +163,14 @@ class ModelShape:
             )
         if self.experts is not None:
             self.experts.check(self.name, self.layers)
-        if self.latent is not None and min(self.latent.kv_rank, self.latent.value) < 1:
+        if self.latent is not None:
+            self.latent.check(self.name, self.head_dim)
+        turned = self.latent.rope if self.latent else self.head_dim
+        if self.rotary and (turned < 2 or turned % 2):
             raise InvalidWorkload(
-                f"model {self.name!r} has latent attention with kv_rank {self.latent.kv_rank} and "
-                f"value {self.latent.value}; both must be positive",
-                field="latent",
+                f"model {self.name!r} rotates {turned} numbers of a head by position; their count "
+                "must be even, and 2 at least, as halves turn against each other",
+                field="latent" if self.latent else "head_width",
                 code="OutOfRange",
             )
 

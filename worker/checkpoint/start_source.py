@@ -58,7 +58,8 @@ class FirstWeights:
     @staticmethod
     def of(model: ModelShape, spec: TrainingSpec) -> FirstWeights:
         """Those of a folder, else of the seed."""
-        rows: FirstRows = functools.partial(initial_rows, spec.seed)
+        deviation = model.arithmetic.initial_deviation
+        rows: FirstRows = functools.partial(initial_rows, spec.seed, deviation)
         if spec.weights is not None:
             rows = open_weights(Path(spec.weights), model, family_of(spec.config or {})).first_rows
         return FirstWeights(rows, Progress.of_start(spec))

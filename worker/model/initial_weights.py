@@ -15,21 +15,32 @@ import torch
 from planner.model.tensors import Tensor
 
 BLOCKS = 8  # per sharded tensor; a shard generates only the blocks that it touches
-STANDARD_DEVIATION = 0.02  # of all matrices, as GPT-2's published initialisation
 
 
 def initial_rows(
-    seed: int, tensor: Tensor, start: int, stop: int, experts: range | None = None
+    seed: int,
+    deviation: float,
+    tensor: Tensor,
+    start: int,
+    stop: int,
+    experts: range | None = None,
 ) -> torch.Tensor:
     """Rows [start, stop) of a tensor along its row dimension, fp32.
 
-    Of a stack of experts those of `experts`; all, unless they are given.
+    Args:
+        seed: of the job.
+        deviation: standard deviation of matrices.
+        tensor: of the model.
+        start: the first row.
+        stop: behind the last one.
+        experts: those of a stack to give; None: all.
     """
     if tensor.experts:
         assert tensor.dim is not None  # each expert is cut
         one = tensor._replace(shape=tensor.shape[1:], dim=tensor.dim - 1, experts=0)
         names = (f"{tensor.name}/{expert}" for expert in experts or range(tensor.experts))
-        return torch.stack([initial_rows(seed, one._replace(name=n), start, stop) for n in names])
+        parts = (one._replace(name=name) for name in names)
+        return torch.stack([initial_rows(seed, deviation, part, start, stop) for part in parts])
     if len(tensor.shape) == 1:
         is_bias = tensor.name.endswith("_bias")
         return torch.zeros(stop - start) if is_bias else torch.ones(stop - start)
@@ -39,7 +50,7 @@ def initial_rows(
     wanted = [i for i in range(BLOCKS) if cuts[i] < stop and start < cuts[i + 1]]
     blocks = [_block(seed, tensor, dim, i, cuts[i + 1] - cuts[i]) for i in wanted]
     first = cuts[wanted[0]]
-    rows = torch.cat(blocks, dim=dim).narrow(dim, start - first, stop - start).contiguous()
+    rows = torch.cat(blocks, dim=dim).narrow(dim, start - first, stop - start) * deviation
     if tensor.padding:
         rows[max(0, size - tensor.padding - start) :] = 0.0
     return rows
@@ -50,4 +61,4 @@ def _block(seed: int, tensor: Tensor, dim: int, index: int, rows: int) -> torch.
     generator = torch.Generator().manual_seed(int.from_bytes(key, "big"))
     shape = list(tensor.shape)
     shape[dim] = rows
-    return torch.randn(shape, generator=generator) * STANDARD_DEVIATION
+    return torch.randn(shape, generator=generator)

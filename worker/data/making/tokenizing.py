@@ -33,7 +33,7 @@ class Tokenization(NamedTuple):
     Attributes:
         encode: UTF-8 to tokens; whether the text begins its document.
         decode: tokens to text.
-        vocab: size of the vocabulary, added tokens among it.
+        vocab: one more than the largest token, added ones among them.
         end: the token behind each document (EOD), None: there is none.
         digest: of the tokenizer's file; None: bytes are the tokens.
     """
@@ -70,7 +70,8 @@ def tokenization(path: Path | None, end: str | None = None) -> Tokenization:
 
     token = None if end == NO_END else _end_of(path, tokenizer, end)
     digest = hashlib.sha256(content).hexdigest()
-    return Tokenization(encode, decode, tokenizer.get_vocab_size(), token, digest)
+    vocab = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    return Tokenization(encode, decode, vocab, token, digest)
 
 
 def file_of(tokenizer: Path) -> Path:
@@ -132,7 +133,11 @@ def _load(path: Path) -> tuple[Any, bytes]:
 
     try:
         content = path.read_bytes()
-        return Tokenizer.from_file(str(path)), content
+        found = Tokenizer.from_file(str(path))
+        # a file keeps how its last caller cut and padded texts; documents are whole
+        found.no_truncation()
+        found.no_padding()
+        return found, content
     except Exception as error:  # the library raises plain Exception for all of its errors
         raise InvalidDataset(
             f"tokenizer {str(path)!r} cannot be read: {error}; "

@@ -18,6 +18,7 @@ from worker.errors import InvalidDataset
 from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 Kind = Literal["text", "lines", "parquet"]
+RULES = 2  # number of the rules by which texts become tokens; what older ones made is made anew
 ROWS = 1024  # of Parquet at a time
 UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lost with a kill
 
@@ -41,7 +42,7 @@ class Unit(NamedTuple):
 
     def digest(self, *settings: Any) -> str:
         """Names what comes of it: the unit, its files as they are now, and the settings."""
-        text = json.dumps([self, [_state_of(file) for file in self.files], settings])
+        text = json.dumps([RULES, self, [_state_of(file) for file in self.files], settings])
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -69,7 +69,13 @@ def training(
     dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     counted = [tensor.name for tensor in model_tensors(model) if tensor.is_counted]
     weights = {
-        tensor.name: initial_rows(spec.seed, tensor, 0, tensor.shape[tensor.dim or 0])
+        tensor.name: initial_rows(
+            spec.seed,
+            model.arithmetic.initial_deviation,
+            tensor,
+            0,
+            tensor.shape[tensor.dim or 0],
+        )
         for tensor in model_tensors(model)
     }
     trained = [weight.requires_grad_() for name, weight in weights.items() if name not in counted]

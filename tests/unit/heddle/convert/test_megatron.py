@@ -105,6 +105,22 @@ def test_a_model_that_heddle_knows_is_named():
     assert found.config is None
 
 
+def test_groups_of_queries_are_those_that_megatron_counts():
+    """Without a number there is one group; without the switch a number counts for nothing."""
+    alone = turned(LLAMA.replace("--num-query-groups 2", "")).config
+    assert alone["num_key_value_heads"] == 1
+    plain = LLAMA.replace("--group-query-attention", "").replace("--num-query-groups 2", "")
+    assert turned(plain).config["num_key_value_heads"] == 4
+    with refused(InvalidArguments, "Contradiction", "--num-query-groups"):
+        turned(LLAMA.replace("--group-query-attention", ""))
+
+
+def test_no_batch_to_evaluate_is_no_evaluation():
+    asked = LLAMA + "--eval-interval 10 --eval-iters "
+    assert turned(asked + "3").job["spec"]["training"]["evaluateSamples"] % 3 == 0
+    assert "evaluateEvery" not in turned(asked + "0").job["spec"]["training"]
+
+
 def test_what_has_no_counterpart_is_listed_with_its_reason():
     notes = turned(LLAMA + "--foo-bar 3").notes
     assert (
@@ -207,6 +223,9 @@ def test_deepspeeds_configuration_is_read_as_well():
         ("--clip-grad 0", ("Unsupported", "--clip-grad")),
         ("--fp16 --bf16", ("Contradiction", "--fp16")),
         ("--train-samples 7", ("OutOfRange", "--train-samples")),
+        ("--split half", ("Malformed", "--split")),
+        ("--num-attention-heads 0", ("OutOfRange", "--num-attention-heads")),
+        ("--num-layers 2e9", ("OutOfRange", "--num-layers")),
     ],
 )
 def test_what_would_train_something_else_is_refused_in_one_sentence(changes, mistake):

@@ -116,12 +116,48 @@ def test_a_padding_token_beyond_the_vocabulary_is_named(token):
     assert lacking == f"the key 'pad_token_id' ({token}) of a vocabulary of 250"
 
 
+@pytest.mark.parametrize(
+    ("family", "kv_heads", "head_dim"),
+    [("llama", 32, 2), ("mistral", 8, 2), ("qwen2", 32, 2), ("qwen3", 32, 128)],
+)
+def test_an_absent_key_has_the_value_of_the_familys_class(family, kv_heads, head_dim):
+    """As `transformers` has it; null is as many heads as there are."""
+    asked = {**LLAMA, "model_type": family, "num_attention_heads": 32}
+    found = model(asked)
+    assert (found.kv_heads, found.head_dim) == (kv_heads, head_dim)
+    stated = model(asked, num_key_value_heads=None, head_dim=None)
+    assert (stated.kv_heads, stated.head_dim) == (32, 2)
+
+
+@pytest.mark.parametrize(("config", "key"), [(LLAMA, "initializer_range"), (OPT, "init_std")])
+def test_the_first_weights_have_the_deviation_that_is_asked_for(config, key):
+    asked = {name: value for name, value in config.items() if name != "initializer_range"}
+    assert model(asked).arithmetic.initial_deviation == 0.02
+    assert model(asked, **{key: 0.006}).arithmetic.initial_deviation == 0.006
+
+
+def test_numbers_that_cannot_be_rotated_are_refused():
+    with refused(InvalidWorkload, "OutOfRange", "head_width"):
+        model(LLAMA, head_dim=5)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"original_max_position_embeddings": -5}, {"beta_fast": -1.0}, {"rope_theta": 1.0}],
+)
+def test_numbers_of_yarn_that_give_no_frequency_are_refused(changes):
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+    with refused(InvalidWorkload, "Unreadable", "rope_parameters"):
+        model(LLAMA, rope_parameters={**yarn, **changes})
+
+
 def test_windows_are_those_of_each_family():
     assert model(GPT_NEO).arithmetic.windows == (0, 256)
-    qwen = {**LLAMA, "model_type": "qwen2", "sliding_window": 32, "max_window_layers": 2}
+    grouped = {**LLAMA, "num_key_value_heads": 2}
+    qwen = {**grouped, "model_type": "qwen2", "sliding_window": 32, "max_window_layers": 2}
     assert model(qwen).arithmetic.windows == (0,)
     assert model(qwen, use_sliding_window=True).arithmetic.windows == (0, 0, 32, 32)
-    mistral = {**LLAMA, "model_type": "mistral"}
+    mistral = {**grouped, "model_type": "mistral"}
     assert model(mistral).arithmetic.windows == (4096,)
     assert model(mistral, sliding_window=None).arithmetic.windows == (0,)
     assert shortest_cycle([1, 2, 1, 2, 1]) == (1, 2)

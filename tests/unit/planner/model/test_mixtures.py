@@ -195,6 +195,20 @@ def test_deepseek_v3_has_the_routing_and_the_tensors_of_the_catalogue():
     )
 
 
+@pytest.mark.parametrize(
+    "widths",
+    [
+        {"qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 16},
+        {"qk_nope_head_dim": 0, "qk_rope_head_dim": 8, "v_head_dim": 8},
+        {"qk_nope_head_dim": 8, "qk_rope_head_dim": 5, "v_head_dim": 8},
+        {"qk_nope_head_dim": 8, "qk_rope_head_dim": 0, "v_head_dim": 8},
+    ],
+)
+def test_widths_that_latent_attention_cannot_have_are_refused(widths):
+    with refused(InvalidWorkload, "OutOfRange", "latent"):
+        model({**V3, **widths})
+
+
 def test_deepseek_v2_lite_compresses_no_queries_and_never_renormalises():
     found = model(V2_LITE)
     assert found.latent == LatentAttention(query_rank=0, kv_rank=512, rope=64, value=128)

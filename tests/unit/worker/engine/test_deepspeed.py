@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.model.shape import ModelShape
 from tests.unit.worker.changes import plan
 from tests.unit.worker.ranks import run_ranks
@@ -138,7 +139,7 @@ class Bench:
         self.target = TargetShards.first(
             MODEL,
             self.seat,
-            FirstWeights(partial(initial_rows, self.spec.seed)).fill,
+            FirstWeights(partial(initial_rows, self.spec.seed, INITIAL_DEVIATION)).fill,
             self.activity,
         )
         self.shards = self.target.shards

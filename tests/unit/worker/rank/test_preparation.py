@@ -14,6 +14,7 @@ from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
 from migration.gloo_transport import GlooTransport
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.plans.ranks import RankMap
 from tests.fakes.transport import Board
 from tests.unit.worker.changes import MODEL, change, held_by, plan
@@ -176,7 +177,7 @@ def test_at_the_start_of_a_job_the_state_is_that_of_its_seed():
     services = InMemory()
     *_, successor, _ = ended(prepare(services, directive=change(None, NEW))).result
     weight, *moments = successor.target.shards["2.q"]
-    assert torch.equal(weight, initial_rows(1, find_tensor(MODEL, "2.q"), 0, 16))
+    assert torch.equal(weight, initial_rows(1, INITIAL_DEVIATION, find_tensor(MODEL, "2.q"), 0, 16))
     assert not any(moment.any() for moment in moments)
 
 

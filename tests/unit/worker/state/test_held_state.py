@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from migration.slices import Slice
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.model.tensors import layer_tensors, model_tensors
 from planner.plans.pieces import Piece, held_pieces, shard
 from planner.plans.ranks import RankMap
@@ -122,9 +123,10 @@ def test_initial_weights_do_not_depend_on_the_cut(tp):
             if tensor.dim is None:
                 continue
             size = tensor.shape[tensor.dim]
-            whole = initial_rows(3, tensor, 0, size)
+            whole = initial_rows(3, INITIAL_DEVIATION, tensor, 0, size)
             parts = [
-                initial_rows(3, tensor, i * size // tp, (i + 1) * size // tp) for i in range(tp)
+                initial_rows(3, INITIAL_DEVIATION, tensor, i * size // tp, (i + 1) * size // tp)
+                for i in range(tp)
             ]
             assert torch.equal(whole, torch.cat(parts, dim=tensor.dim))
             cuts = Cuts(frozenset({tp}))

@@ -57,6 +57,23 @@ def test_the_end_is_what_the_configuration_says_or_the_well_known_one(save, word
     assert tokenization(save(*words, config=config)).end == end
 
 
+def test_a_document_is_whole_however_the_file_cut_and_padded_texts(save):
+    path = save("?", "a", "</s>")
+    saved = Tokenizer.from_file(str(path))
+    saved.enable_truncation(4)
+    saved.enable_padding(length=6, pad_id=2, pad_token="</s>")
+    saved.save(str(path))
+    how = tokenization(path)
+    assert how.encode(b"a a a a a", True).tolist() == [1] * 5
+    assert how.encode(b"a", True).tolist() == [1]
+
+
+def test_the_vocabulary_reaches_to_the_largest_token(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    Tokenizer(WordLevel({"?": 0, "</s>": 1, "big": 70_000}, unk_token="?")).save(str(path))
+    assert tokenization(path).vocab == 70_001
+
+
 def test_the_end_can_be_named_or_left_out(save):
     path = save("?", "stop")
     assert tokenization(path, "stop").end == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
 from worker.contract import TrainingSpec
@@ -36,7 +37,10 @@ def spec(tmp_path_factory):
 
 
 def initial(seed=1):
-    return {t.name: initial_rows(seed, t, 0, t.shape[t.dim or 0]) for t in model_tensors(MODEL)}
+    return {
+        t.name: initial_rows(seed, INITIAL_DEVIATION, t, 0, t.shape[t.dim or 0])
+        for t in model_tensors(MODEL)
+    }
 
 
 @pytest.mark.slow  # Adam imports the compiler stack
