@@ -63,6 +63,7 @@ def built(
 
     `still` hears of its updates; by default nobody reads the state.
     """
+    from planner.model.arithmetic import INITIAL_DEVIATION
     from worker.checkpoint.start_source import FirstWeights
     from worker.engine.deepspeed import begin, warm_up
     from worker.engine.seam import StageBuild
@@ -77,7 +78,10 @@ def built(
     services, model = GlooServices(emulate=False, store_key=""), spec.model_shape()
     world = services.form_world(store, 1, seat.rank, model, plan)
     target = TargetShards.first(
-        model, seat, FirstWeights(partial(initial_rows, spec.seed)).fill, services.activity
+        model,
+        seat,
+        FirstWeights(partial(initial_rows, spec.seed, INITIAL_DEVIATION)).fill,
+        services.activity,
     )
     build = StageBuild(
         model=model,
@@ -102,13 +106,14 @@ def _layers(model: ModelShape, spec: TrainingSpec) -> list[Callable[[], Any]]:
     """Factories of the layers of the whole model, on the weights of the seed."""
     import torch
 
+    from planner.model.arithmetic import INITIAL_DEVIATION
     from planner.model.tensors import Tensor
     from worker.model.initial_weights import initial_rows
     from worker.model.model import layer_class
     from worker.model.parallel import TensorParallel
 
     def source(tensor: Tensor) -> torch.Tensor:
-        return initial_rows(spec.seed, tensor, 0, tensor.shape[tensor.dim or 0])
+        return initial_rows(spec.seed, INITIAL_DEVIATION, tensor, 0, tensor.shape[tensor.dim or 0])
 
     return [
         partial(layer_class(model, index), model, index, TensorParallel(), source)

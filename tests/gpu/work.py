@@ -147,6 +147,7 @@ def _engine(way, store, folder):
     """(an engine of one rank, its device)."""
     from deepspeed.accelerator import set_accelerator
 
+    from planner.model.arithmetic import INITIAL_DEVIATION
     from planner.plans.ranks import RankMap
     from tests.unit.worker.changes import plan
     from tests.unit.worker.stages import stage_build
@@ -195,7 +196,7 @@ def _engine(way, store, folder):
         device=device,
         form_wire=StagedWire.over(GlooWire.form, device),
     )
-    fill = FirstWeights(partial(initial_rows, spec.seed)).fill
+    fill = FirstWeights(partial(initial_rows, spec.seed, INITIAL_DEVIATION)).fill
     target = TargetShards.first(model, seat, fill, activity, precision, device)
     build = stage_build(model, spec, chosen, seat, world, target, activity)
     return DeepSpeedEngine(build, Dataset(spec.data, length, model.vocab), RealPace()), device

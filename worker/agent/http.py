@@ -16,18 +16,20 @@ from worker.control.messages import Save, Suspend
 from worker.http_limits import TRUSTED, trust
 
 WAIT_MAX_S = 60.0
-GAUGES = {  # of the newest step
-    "loss": "Loss of the newest step",
-    "gradient_norm": "Norm of the gradient, before clipping",
-    "learning_rate": "Learning rate of the update",
-    "loss_scale": "Loss scale of fp16",
-    "tokens_per_s": "Tokens of a second",
-    "mfu": "Share of the peak arithmetic of the plan's GPUs that the model used",
-    "forward_s": "Seconds of forward passes, mean over the ranks",
-    "backward_s": "Seconds of backward passes, mean over the ranks",
-    "waiting_s": "Seconds of waiting for neighbours, mean over the ranks",
-    "sync_s": "Seconds of gradient sum and update",
-    "memory_bytes": "Most bytes that a rank of the plan has held",
+# Of the newest step: {field of its record: (metric, whose unit is spelled out, help)}.
+# Source: Prometheus' conventions for names of metrics.
+GAUGES = {
+    "loss": ("loss", "Loss of the newest step"),
+    "gradient_norm": ("gradient_norm", "Norm of the gradient, before clipping"),
+    "learning_rate": ("learning_rate", "Learning rate of the update"),
+    "loss_scale": ("loss_scale", "Loss scale of fp16"),
+    "tokens_per_s": ("tokens_per_second", "Tokens of a second"),
+    "mfu": ("mfu", "Share of the peak arithmetic of the plan's GPUs that the model used"),
+    "forward_s": ("forward_seconds", "Forward passes, mean over the ranks"),
+    "backward_s": ("backward_seconds", "Backward passes, mean over the ranks"),
+    "waiting_s": ("waiting_seconds", "Waiting for neighbours, mean over the ranks"),
+    "sync_s": ("sync_seconds", "Gradient sum and update"),
+    "memory_bytes": ("memory_bytes", "Most bytes that a rank of the plan has held"),
 }
 BODY_MAX_BYTES = 64 << 20  # a directive lists every stage of thousands of GPUs
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -153,8 +155,8 @@ def _metrics(agent: Agent) -> bytes:
     }
     if report.steps:
         last = report.steps[-1]
-        for name, text in GAUGES.items():
-            value = getattr(last, name)
+        for field, (name, text) in GAUGES.items():
+            value = getattr(last, field)
             if value is not None:
                 values[f"heddle_worker_{name}"] = (text, value)
         values["heddle_worker_step_seconds"] = (

@@ -26,6 +26,7 @@ from worker.errors import InvalidDataset
 from worker.training_settings import IGNORED, DataSpec
 
 Part = Literal["training", "held-out"]
+_AT_ONCE = 1 << 20  # bytes of a mask
 PARTS: tuple[Part, ...] = ("training", "held-out")  # as the split has them; nothing reads the test
 
 
@@ -74,7 +75,7 @@ class Dataset:
         vocab: int | None = None,
         part: Part = "training",
     ) -> None:
-        """Open all pairs; no token is read.
+        """Open all pairs; no token is read, and of a mask no more than the first label.
 
         Args:
             spec: which pairs, with which weights and split.
@@ -84,7 +85,7 @@ class Dataset:
 
         Raises:
             InvalidDataset: a pair is missing, unreadable, damaged, of another tokenizer, or its
-                part has fewer than S + 1 tokens.
+                part has fewer than S + 1 tokens, or no label.
         """
         self.sequence_length = sequence_length
         self._vocab = vocab
@@ -206,6 +207,15 @@ class Dataset:
                 f"sequence length {self.sequence_length} needs {self.sequence_length + 1}; "
                 f"give more text{'' if whole else ', another split'} or a shorter sequence",
                 code="OutOfRange",
+            )
+        labels = None if corpus.mask is None else corpus.mask[first + 1 : stop]
+        if labels is not None and not any(
+            labels[start : start + _AT_ONCE].any() for start in range(0, len(labels), _AT_ONCE)
+        ):
+            raise InvalidDataset(
+                f"dataset {prefix!r} has no label in the {self._part} part of its split: its mask "
+                "leaves all tokens out; prepare it with completions that are not empty",
+                code="Missing",
             )
         return _Stream(corpus, first, samples)
 

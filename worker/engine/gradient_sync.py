@@ -27,11 +27,13 @@ SQUARED_AT_ONCE = 1 << 20  # elements: 8 MiB in fp64, and large beside the launc
 
 
 def step_norm(loss: float, norm: float) -> float:
-    """The gradient norm of a step; NaN unless loss and norm are both finite.
+    """The gradient norm of a step; infinite after an overflow, NaN where the loss is not finite.
 
-    So that whoever learns the norm alone, after a loss of peers, skips what the others skipped.
+    So that whoever learns the norm alone, after a loss of peers, does what the others did.
     """
-    return norm if math.isfinite(loss) and math.isfinite(norm) else math.nan
+    if not math.isfinite(loss):
+        return math.nan
+    return norm if math.isfinite(norm) else math.inf
 
 
 class GradientSync:

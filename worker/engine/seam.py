@@ -155,17 +155,17 @@ class Progress:
     def advance(self, norm: float, scaling: LossScale | None) -> None:
         """Count a step whose gradient has that norm, which is the same on every rank.
 
-        One that is not finite was no update, and halves the loss scale.
+        One that is not finite was no update.  An infinite one is an overflow and halves the loss
+        scale; NaN says that the loss itself was not finite, which no scale mends.
         """
         self.step += 1
         self.gradients_step = None
-        is_finite = math.isfinite(norm)
-        self.updates += is_finite
-        if scaling is None:
+        self.updates += math.isfinite(norm)
+        if scaling is None or math.isnan(norm):
             return
-        self.good_steps = self.good_steps + 1 if is_finite else 0
-        if not is_finite:
-            self.loss_scale = max(1, self.loss_scale // 2)
+        self.good_steps += 1
+        if math.isinf(norm):
+            self.loss_scale, self.good_steps = max(1, self.loss_scale // 2), 0
         elif self.good_steps >= scaling.window:  # it may be smaller than before a restart
             self.loss_scale, self.good_steps = min(2 * self.loss_scale, MOST_SCALE), 0
 

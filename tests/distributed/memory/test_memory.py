@@ -103,6 +103,7 @@ def claims(rank, store):
 def _count(rank, store, epoch, case, data):
     import torch
 
+    from planner.model.arithmetic import INITIAL_DEVIATION
     from tests.unit.worker.stages import stage_build
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
@@ -135,7 +136,11 @@ def _count(rank, store, epoch, case, data):
     others = storages(living())
     world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity)
     target = TargetShards.first(
-        MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity, precision
+        MODEL,
+        seat,
+        FirstWeights(partial(initial_rows, 1, INITIAL_DEVIATION)).fill,
+        activity,
+        precision,
     )
     build = stage_build(MODEL, spec, plan, seat, world, target, activity)
     engine = DeepSpeedEngine(build, dataset, RealPace())

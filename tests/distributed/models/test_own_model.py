@@ -48,13 +48,16 @@ def plain(weights, tokens, labels, blocks):
 def losses_of(spec, model, steps):
     import torch
 
+    from planner.model.arithmetic import INITIAL_DEVIATION
     from planner.model.tensors import model_tensors
     from worker.data.batches import micro_batches
     from worker.data.dataset import Dataset
     from worker.model.initial_weights import initial_rows
 
     weights = {
-        tensor.name: initial_rows(spec.seed, tensor, 0, tensor.rows).requires_grad_()
+        tensor.name: initial_rows(
+            spec.seed, INITIAL_DEVIATION, tensor, 0, tensor.rows
+        ).requires_grad_()
         for tensor in model_tensors(model)
     }
     adam = torch.optim.Adam(

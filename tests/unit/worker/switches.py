@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore
 
 from migration.errors import TransferFailed
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.model.tensors import layer_tensors
 from planner.plans.pieces import shard
 from planner.plans.ranks import RankMap
@@ -158,7 +159,10 @@ def members_of(
                 TargetShards.of(MODEL, move.seat, held, services.activity)
                 if move.moves_state
                 else TargetShards.first(
-                    MODEL, move.seat, FirstWeights(partial(initial_rows, 1)).fill, services.activity
+                    MODEL,
+                    move.seat,
+                    FirstWeights(partial(initial_rows, 1, INITIAL_DEVIATION)).fill,
+                    services.activity,
                 )
             )
             successor = Successor(SimpleNamespace(connects_late=False), target, None)

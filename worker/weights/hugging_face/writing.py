@@ -16,6 +16,7 @@ import torch
 
 from planner.model.config import CONFIG
 from planner.model.shape import ModelShape
+from worker.errors import InvalidWeights
 from worker.weights.files import File, bytes_of, safetensors_header
 from worker.weights.hugging_face.config import COPIED, final_config
 from worker.weights.hugging_face.reading import INDEX, SINGLE
@@ -135,10 +136,27 @@ def _weights(
         yield header
         for tensor in tensors:
             for block in blocks(tensor, source):
-                yield bytes_of(block.to(kinds[tensor.name]))
+                yield bytes_of(_cast(block, kinds[tensor.name], tensor.name))
                 wrote(block.numel())
 
     return File(shard.name, f"{shard.name}.part", chunks, size)
+
+
+def _cast(block: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    """A block in the dtype of the file.
+
+    Raises:
+        InvalidWeights: a number of it is beyond that dtype.
+    """
+    found = block.to(dtype)
+    if dtype == torch.float16 and block.isfinite().all() and not found.isfinite().all():
+        raise InvalidWeights(
+            f"{name} has the number {float(block.abs().max()):g}, beyond 65504, the largest of "
+            "fp16; give bf16 or fp32",
+            field="dtype",
+            code="OutOfRange",
+        )
+    return found
 
 
 def blocks(tensor: StoredTensor, source: Source) -> Iterator[torch.Tensor]:

@@ -81,6 +81,18 @@ def test_another_precision_is_rounded_and_said(tmp_path, dtype, kept):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == kept
 
 
+def test_a_weight_beyond_a_precision_is_refused(tmp_path):
+    leave_parts(tmp_path / "run", TINY, ["1x6"])
+    run("export", tmp_path / "run", tmp_path / "wide")
+    path = tmp_path / "wide" / "model.safetensors"
+    held = load_file(path)
+    held["model.layers.0.self_attn.q_proj.weight"][0, 0] = 1e5
+    save_file(held, path)
+    said = refusal("export", tmp_path / "wide", tmp_path / "narrow", "--dtype", "fp16")
+    assert "model.layers.0.self_attn.q_proj.weight" in said
+    assert not (tmp_path / "narrow" / "config.json").exists()
+
+
 def test_a_folder_is_exported_again_in_its_own_precision_and_in_smaller_files(tmp_path):
     state = leave_parts(tmp_path / "run", TINY, ["1x6"])
     run("export", tmp_path / "run", tmp_path / "a", "--dtype", "bf16")

@@ -162,7 +162,10 @@ def test_the_loss_of_each_sample_is_megatrons_under_any_bias_and_groups():
     ("text", "mistake"),
     [
         (OF_V3 + "--norm-epsilon 1e-5", ("Unsupported", "--norm-epsilon")),
-        (OF_V3 + "--group-query-attention --num-query-groups 8", ("Unsupported", "--num-query-groups")),
+        (
+            OF_V3 + "--group-query-attention --num-query-groups 8",
+            ("Unsupported", "--num-query-groups"),
+        ),
         (OF_V3 + "--add-qkv-bias", ("Unsupported", "--qk-layernorm")),
         (OF_V3 + "--rotary-interleaved", ("Unsupported", "--rotary-interleaved")),
         (OF_V3 + "--rotary-percent 0.5", ("Unsupported", "--rotary-percent")),

@@ -161,6 +161,15 @@ def test_the_documents_of_a_sample_are_known_without_a_token(tmp_path):
     assert by_start == {0: (3, 1, 5, 1), 10: (1, 9), 20: (10,)}
 
 
+def test_a_part_without_a_label_is_refused(tmp_path):
+    """Else it would train on nothing, with a loss of 0."""
+    mask = [1] * 41 + [0] * 41
+    prefix = write_pair(tmp_path / "pairs", [list(range(41))] * 2, mask=mask)
+    assert Dataset(of(prefix, split=(1, 1, 0)), 10).samples
+    with refused(InvalidDataset, "Missing"):
+        Dataset(of(prefix, split=(1, 1, 0)), 10, part="held-out")
+
+
 def test_where_nothing_is_masked_the_labels_are_the_next_tokens(prefix):
     dataset = Dataset(of(prefix), 10)
     sample = dataset.sample(1, 4)

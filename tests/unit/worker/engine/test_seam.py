@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contract import TrainingSpec
+from worker.contract import Resume, TrainingSpec
 from worker.engine.seam import MOST_SCALE, Progress
 from worker.training_settings import LossScale
 
@@ -32,7 +32,8 @@ def test_ranks_that_know_the_same_norms_agree(norms, window):
     for norm in norms:
         one.advance(norm, spec.scaling)
     for norm in norms:
-        other.advance(math.nan if math.isinf(norm) else norm, spec.scaling)
+        told = Resume.model_validate_json(Resume(step=1, gradient_norm=norm).model_dump_json())
+        other.advance(told.gradient_norm, spec.scaling)
     assert one.agreed == other.agreed
     assert one.step == len(norms)
     assert one.updates == sum(map(math.isfinite, norms))
@@ -43,10 +44,19 @@ def test_ranks_that_know_the_same_norms_agree(norms, window):
 def test_the_scale_halves_at_an_overflow_and_doubles_after_a_window():
     spec = spec_of("fp16", initial=8, window=3)
     progress, scales = Progress.of_start(spec), []
-    for norm in (1.0, math.nan, 1.0, 1.0, 1.0, 1.0, 1.0, math.inf):
+    for norm in (1.0, math.inf, 1.0, 1.0, 1.0, 1.0, 1.0, math.inf):
         progress.advance(norm, spec.scaling)
         scales.append(progress.loss_scale)
     assert scales == [8, 4, 4, 4, 8, 8, 8, 4]
+
+
+def test_a_loss_that_is_not_finite_leaves_the_scale_and_its_window():
+    spec = spec_of("fp16", initial=8, window=3)
+    progress = Progress.of_start(spec)
+    for norm in (1.0, math.nan, 1.0, math.nan):
+        progress.advance(norm, spec.scaling)
+    assert (progress.step, progress.updates) == (4, 2)
+    assert (progress.loss_scale, progress.good_steps) == (8, 2)
 
 
 def test_a_window_that_is_smaller_after_a_restart_ends_at_once():

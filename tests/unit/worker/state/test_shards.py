@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.model.arithmetic import INITIAL_DEVIATION
 from planner.model.shape import ModelShape
 from planner.plans.pieces import Piece, shard
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
@@ -135,11 +136,14 @@ def resident(tensor):
 def test_the_first_state_is_the_initial_weights_whatever_the_cut(shape):
     for seat in RankMap.of(plan(shape)).seats:
         target = TargetShards.first(
-            MODEL, seat, FirstWeights(partial(initial_rows, 3)).fill, Activity()
+            MODEL, seat, FirstWeights(partial(initial_rows, 3, INITIAL_DEVIATION)).fill, Activity()
         )
         for name, (weight, *moments) in target.shards.items():
             tensor = find_tensor(MODEL, name)
-            box, whole = shard(tensor, seat), initial_rows(3, tensor, 0, tensor.rows)
+            box, whole = (
+                shard(tensor, seat),
+                initial_rows(3, INITIAL_DEVIATION, tensor, 0, tensor.rows),
+            )
             rows = whole.narrow(tensor.row_dim, box.start, box.stop - box.start)
             assert torch.equal(weight, rows)
             assert len(moments) == 2
@@ -164,7 +168,7 @@ def test_each_tensor_is_progress():
     for make in (
         lambda activity: TargetShards.of(MODEL, seat, HeldState(MODEL), activity),
         lambda activity: TargetShards.first(
-            MODEL, seat, FirstWeights(partial(initial_rows, 1)).fill, activity
+            MODEL, seat, FirstWeights(partial(initial_rows, 1, INITIAL_DEVIATION)).fill, activity
         ),
     ):
         activity = Activity()
