@@ -1,11 +1,12 @@
-"""YAML as a user means it: a key that stands twice is a mistake, not the last one of two.
+"""YAML as a user means it: a key that stands twice is a mistake, and 1e2 is a number.
 
 Invariant: whatever is wrong with a text is a `yaml.YAMLError`, a nesting without end included.
-Source: YAML 1.2 demands unique keys; PyYAML does not check it.
+Source: YAML 1.2 demands unique keys and reads 1e2 as a number; PyYAML does neither.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ class _Loader(yaml.SafeLoader):
                 )
             seen.append(key)
         return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
 
 
 def load_yaml(text: str, kind: str | None = None) -> object:

@@ -332,15 +332,15 @@ def _covering(hosts: Iterable[int], gpus: int) -> tuple[int, ...]:
 
 
 def _number(row: Mapping[Any, Any], key: str, index: int) -> float | None:
-    """A finite number of a row, None if the row does not have it."""
+    """A finite number of a row, from 0 on; None if the row does not have it."""
     if key not in row:
         return None
     number = row[key]
     usable = isinstance(number, int | float) and not isinstance(number, bool)
-    if not usable or not -1e15 < number < 1e15:
+    if not usable or not 0 <= number < 1e15:
         raise InvalidComposition(
-            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number "
-            f"between -1e15 and 1e15",
+            f"node {index + 1} has {key} {reprlib.repr(number)}; it must be a number from 0 to "
+            "1e15",
             field=key,
             code="OutOfRange",
         )

@@ -81,7 +81,7 @@ def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> 
     beginnings = []
     for first, stop in pairwise(bounds[: documents + 1]):
         tokens = [int(t) for t in corpus.tokens[first : min(stop, first + SHOWN_TOKENS)]]
-        text = None if decode is None else decode(tokens)
+        text = None if decode is None else decode(tokens).removesuffix("\0")  # the end, of bytes
         beginnings.append(Beginning(int(stop - first), tuple(tokens), text))
     learnt = 1.0
     if corpus.mask is not None:
@@ -112,7 +112,16 @@ def as_text(found: Contents) -> str:
     if found.learnt < 1:
         lines.append(f"{found.learnt:.1%} of the tokens are labels, the rest are prompts")
     for number, beginning in enumerate(found.beginnings, start=1):
-        shown = " ".join(map(str, beginning.first)) if beginning.text is None else beginning.text
+        text = beginning.text
+        shown = " ".join(map(str, beginning.first)) if text is None else _printable(text)
         more = " ..." if beginning.tokens > len(beginning.first) else ""
         lines += ["", f"document {number}, {counted(beginning.tokens, 'token')}:", f"{shown}{more}"]
     return "\n".join(lines)
+
+
+def _printable(text: str) -> str:
+    """Without the characters that a terminal obeys; only lines and tabs stay."""
+    return "".join(
+        one if one.isprintable() or one in "\n\t" else one.encode("unicode_escape").decode()
+        for one in text
+    )

@@ -61,3 +61,10 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_own_code(tmp_path, conten
     with pytest.raises(InvalidComposition) as found:
         read_yaml(path, "nodes file", InvalidComposition)
     assert found.value.code == "Unreadable"
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e2", 100.0), ("-2.5E-1", -0.25), (".5e1", 5.0)])
+def test_a_number_with_an_exponent_is_one(text, number):
+    assert load_yaml(f"a: {text}") == {"a": number}
+    assert load_yaml(f"a: '{text}'") == {"a": text}
+    assert load_yaml("{a: 1e, b: e2, c: 12}") == {"a": "1e", "b": "e2", "c": 12}
