@@ -203,8 +203,7 @@ def is_remembered(record: EpochRecord, now: float) -> bool:
 def comes_again(epochs: Iterable[EpochRecord], failure: Failure) -> bool:
     """Whether the same error came at the same step in an epoch before: it would come for ever."""
     return failure.kind == "other" and any(
-        (known.kind, known.sentence, known.step) == (failure.kind, failure.sentence, failure.step)
-        and known.epoch != failure.epoch
+        known.identity == failure.identity and known.epoch != failure.epoch
         for record in epochs
         for known in record.cause
     )
@@ -238,9 +237,19 @@ def _merged(
     rows: Iterable[tuple[tuple[str, int], RankReport | RankExit, int]],
 ) -> tuple[Failure, ...]:
     """One failure for all ranks that say the same."""
-    found: dict[tuple[ErrorKind, str, int, int], list[tuple[str, int]]] = {}
+    found: dict[tuple[ErrorKind, str, int, int, str], list[tuple[str, int]]] = {}
     for place, rank, epoch in rows:
         assert rank.error_kind is not None
-        key = (rank.error_kind, rank.error or "", epoch, rank.step)
+        key = (rank.error_kind, rank.error or "", epoch, rank.step, rank.error_site or "")
         found.setdefault(key, []).append(place)
-    return tuple(Failure(*key, tuple(sorted(places))) for key, places in sorted(found.items()))
+    return tuple(
+        Failure(
+            kind=kind,
+            sentence=sentence,
+            epoch=epoch,
+            step=step,
+            gpus=tuple(sorted(places)),
+            site=site or None,
+        )
+        for (kind, sentence, epoch, step, site), places in sorted(found.items())
+    )

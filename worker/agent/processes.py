@@ -89,6 +89,7 @@ class Process:
             at_s=at_s,
             error=self.error or (report.error if report else None),
             error_kind=report.error_kind if report else None,
+            error_site=report.error_site if report else None,
             epoch=report.epoch if report else None,
             step=report.step if report else 0,
         )

@@ -92,7 +92,7 @@ class Watchdog:
         LOG.error("%s", sentence)
         process.error = sentence
         if process.report is not None:
-            update = {"error": sentence, "error_kind": kind}
+            update = {"error": sentence, "error_kind": kind, "error_site": None}
             process.report = process.report.model_copy(update=update)
         self._changed()
         return True

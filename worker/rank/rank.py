@@ -228,8 +228,7 @@ class Rank:
         """End the training with the weights before the step, if there is where to write them."""
         if spec.output is None or not self._state.progress.updates:
             return self._halt(error)
-        self._trouble = Trouble.of(error)
-        self._final.divergence = self._trouble.sentence
+        self._trouble = self._final.divergence = Trouble.of(error)
         return self._finish(spec)
 
     def _poll_end(self) -> None:
