@@ -216,7 +216,7 @@ class Agent:
             case messages.StoreListens():
                 self.store_address = message.address
             case messages.Failed():
-                process.error = message.error.strip().splitlines()[-1]
+                process.trouble = message.trouble
         self.changed()
 
     def _add_step(self, process: Process, record: StepRecord) -> None:
