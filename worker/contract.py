@@ -108,6 +108,7 @@ LAPS = (
     "flip",
 )  # parts of a switch that ranks measure, in order
 RECORDS_KEPT = 4096  # of steps, of evaluations, of switches: the newest that an agent reports
+RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 EXITS_KEPT = 64  # rank processes that ended: likewise
 
 
