@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
+from planner.wording import first_line
 from worker.contract import ErrorKind
 from worker.errors import (
     CheckpointUnusable,
@@ -107,7 +108,7 @@ def _is_of_device(text: str) -> bool:
 
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     """The kind of an error, and what happened in one line, without gloo's source path."""
-    text = str(error).splitlines()[0] if str(error) else ""
+    text = first_line(error)
     if isinstance(error, HeddleError):
         return _our_own(error), f"lost a peer: {text}" if type(error) is RendezvousFailed else text
     name = type(error).__name__

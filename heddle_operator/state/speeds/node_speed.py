@@ -151,6 +151,20 @@ def _coarse(speed: float) -> float:
     return min(1.0, max(STEP, round(round(speed / STEP) * STEP, 2)))
 
 
+def doubted(since_s: float | None, now: float, *, differs: bool) -> tuple[float | None, bool]:
+    """A belief after one more measurement: since when all differ, and whether that is believed.
+
+    Args:
+        since_s: since when all that was measured before differs; None: it does not.
+        now: by the same clock.
+        differs: whether this measurement does.
+    """
+    if not differs:
+        return None, False
+    since_s = now if since_s is None else since_s
+    return since_s, now - since_s >= BELIEVED_S
+
+
 def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
     """After one more measurement, which is believed if all for so long said the same."""
     held = replace(held, measured_s=now)
@@ -159,10 +173,8 @@ def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
         differs = is_well or abs(speed - held.speed) > CHANGED * held.speed
     else:
         differs = speed < SLOW
-    if not differs:
-        return replace(held, differs_since_s=None)
-    since_s = now if held.differs_since_s is None else held.differs_since_s
-    if now - since_s < BELIEVED_S:
+    since_s, is_believed = doubted(held.differs_since_s, now, differs=differs)
+    if not is_believed:
         return replace(held, differs_since_s=since_s)
     if is_well:
         return KnownSpeed(1.0, now)
