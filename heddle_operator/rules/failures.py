@@ -22,6 +22,7 @@ from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankExit, RankReport
+from worker.pauses import doubled_s
 
 PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for so long
 GPU_PAUSE_S = 600.0  # a GPU that failed is left out for so long; twice as long each further time
@@ -138,7 +139,7 @@ def failed_gpus(view: View) -> Mapping[tuple[str, int], float]:
         for place in failure.gpus if failure.kind == "device" else ():
             times.setdefault(place, {}).setdefault(failure.epoch, at_s)
     left = {
-        place: max(of.values()) + _pause_s(len(of), GPU_PAUSE_S, GPU_PAUSE_LIMIT_S) - now
+        place: max(of.values()) + doubled_s(GPU_PAUSE_S, len(of), GPU_PAUSE_LIMIT_S) - now
         for place, of in times.items()
     }
     return {place: left_s for place, left_s in left.items() if left_s > 0}
@@ -161,7 +162,7 @@ def nodes_left_out(view: View) -> tuple[LeftOut, ...]:
     for (node, cause), rows in times.items():
         at_s, failure = rows[-1]
         first_s = REJECTED_PAUSE_S if cause == "rejected" else NODE_PAUSE_S
-        until_s = at_s + _pause_s(len(rows), first_s, NODE_PAUSE_LIMIT_S)
+        until_s = at_s + doubled_s(first_s, len(rows), NODE_PAUSE_LIMIT_S)
         if until_s > max(now, found[node].until_s if node in found else now):
             gpus = failure.gpus // 2
             found[node] = LeftOut(
@@ -219,10 +220,6 @@ def _trains_on(observed: Observed, failure: Failure) -> bool:
         return False
     held = {(m.node, m.gpu) for m in record.seal.members if m.holds is not None}
     return set(failure.gpus) <= held
-
-
-def _pause_s(times: int, first_s: float, limit_s: float) -> float:
-    return min(limit_s, first_s * 2.0 ** min(times - 1, 30))
 
 
 def _is(rank: RankReport, kinds: tuple[ErrorKind, ...]) -> bool:

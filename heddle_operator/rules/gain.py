@@ -20,6 +20,7 @@ from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
 from planner.plans.plan import Plan
 from planner.wording import counted
+from worker.pauses import doubled_s
 
 LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
 
@@ -148,7 +149,7 @@ def backoff_s(
         step: after a loss, where the job goes on; one that began at this very step came to nothing.
     """
     failed = failed_in_a_row(epochs, step)
-    return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))
+    return 0.0 if failed < 2 else doubled_s(1.0, failed - 1, settings.backoff_limit_s)
 
 
 def failed_in_a_row(epochs: tuple[EpochRecord, ...], step: int | None = None) -> int:

@@ -34,6 +34,7 @@ from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.device.device import CPU, Device
+from worker.pauses import doubled_s
 from worker.state.still import ReadBox, StillState
 
 LOG = logging.getLogger(__name__)
@@ -270,7 +271,7 @@ class Saver:
         vault, attempt = self._open(), Attempt(self._epoch, save.step)
         part = save_part(vault, attempt, self._rank, self._model, self._pieces, save.read)
         save.wrote()
-        wrote_s, pause_s = time.monotonic(), LOOK_AGAIN_S
+        wrote_s, looks = time.monotonic(), 0
         while self._rank == 0:
             is_last_look = save.is_given_up
             try:
@@ -280,8 +281,8 @@ class Saver:
                 if is_last_look:
                     is_late = time.monotonic() - wrote_s >= LATE_S
                     raise GivenUp(str(missing) if is_late else "") from None
-                save.pause(pause_s)
-                pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
+                looks += 1
+                save.pause(doubled_s(LOOK_AGAIN_S, looks, LOOK_AGAIN_MOST_S))
                 continue
             save.saved()
             self._clear(vault)

@@ -18,6 +18,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.work import Work, faster_median, measured_work
 from planner.wording import counted
+from worker.pauses import doubled_s
 
 STEP = 0.05  # speeds are told in steps of this
 SLOW = 0.9  # of its peers' speed: a node below is slow
@@ -183,7 +184,7 @@ def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
 
 def _unmeasured(held: KnownSpeed, now: float, step_s: float) -> KnownSpeed:
     """Without a measurement what differed must be seen anew, and in the end a node is tried."""
-    pause_s = min(FORGOTTEN_LIMIT_S, FORGOTTEN_S * 2.0 ** min(max(held.times, 1) - 1, 30))
+    pause_s = doubled_s(FORGOTTEN_S, max(held.times, 1), FORGOTTEN_LIMIT_S)
     if held.speed < 1 and now - held.measured_s >= max(pause_s, FORGOTTEN_STEPS * step_s):
         return KnownSpeed(1.0, now, None, held.times)
     return replace(held, differs_since_s=None)
