@@ -305,7 +305,7 @@ class Agent:
         halt = read_halt(body)
         if isinstance(halt, Refused):
             return halt
-        self.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
+        self.tell(messages.HaltNow(epoch=halt.epoch, sentence=halt.reason))
         return None
 
     def tell(self, message: messages.ToProcess) -> None:

@@ -176,9 +176,9 @@ class Processes:
         for task in self._tasks:
             task.cancel()
 
-    def kill_fork_server(self, reason: str) -> None:
+    def kill_fork_server(self, sentence: str) -> None:
         """End the pod's processes; the supervisor hears of it."""
-        LOG.error("%s", reason)
+        LOG.error("%s", sentence)
         if self._fork_server is not None:
             self._fork_server.process.kill()
 

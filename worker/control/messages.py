@@ -102,7 +102,7 @@ class HaltNow(Message):
 
     type: Literal["halt"] = "halt"
     epoch: int
-    reason: str
+    sentence: str
 
 
 class Save(Message):

@@ -81,9 +81,9 @@ class Rank:
             case HaltNow():
                 # One that has halted may be forming the next epoch's groups: no word for it.
                 if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
-                    self._told_to_halt = message.reason
+                    self._told_to_halt = message.sentence
                     if (world := self._world) is not None:
-                        world.break_(message.reason, limit_s=0.0)  # this thread tells of life
+                        world.break_(message.sentence, limit_s=0.0)  # this thread tells of life
                     self._change.end_waits()
             case Save() | Suspend():
                 self._saves.hear(message)

@@ -26,7 +26,7 @@ def ends():
 
 
 def halt(text="a peer is silent"):
-    return HaltNow(epoch=1, reason=text)
+    return HaltNow(epoch=1, sentence=text)
 
 
 def test_looking_waits_for_nothing(ends):

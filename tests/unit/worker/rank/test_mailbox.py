@@ -53,7 +53,7 @@ def tell(agent, message):
 
 
 def halt(text="a peer is silent"):
-    return HaltNow(epoch=3, reason=text)
+    return HaltNow(epoch=3, sentence=text)
 
 
 def kept(rank, activity=None, on_urgent=lambda message: None):
