@@ -51,7 +51,7 @@ def test_messages_arrive_whole_and_in_order_however_they_are_cut(texts, size):
         for start in range(0, len(data), size):
             agent.sendall(data[start : start + size])
             while (message := channel.receive(0)) is not None:
-                received.append(message.reason)
+                received.append(message.sentence)
     assert received == texts
 
 
