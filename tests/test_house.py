@@ -267,7 +267,6 @@ OPERATOR_IMPORTS = {
     "worker.trainable",  # which models a job may name
     "worker.model.describe",  # asks a user's entry point for its config.json, in another process
     "worker.log_lines",  # the form of a log line
-    "worker.pauses",  # how long to wait before another try
 }
 
 

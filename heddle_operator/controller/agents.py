@@ -22,6 +22,7 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
+from planner.pauses import doubled_s
 from worker.columns import compressed_directive
 from worker.contract import (
     EXITS_KEPT,
@@ -39,7 +40,6 @@ from worker.contract import (
     StepRecord,
     SwitchRecord,
 )
-from worker.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer

@@ -21,8 +21,8 @@ from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent
+from planner.pauses import doubled_s
 from worker.log_lines import begin_about
-from worker.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 RESTART_S = (5.0, 300.0)  # first and longest pause after a task failed by a defect of ours

@@ -9,7 +9,7 @@ Source: BGP's route flap damping (RFC 2439); Kubernetes' back-off of containers 
 from __future__ import annotations
 
 from heddle_operator.state.node_flap import NodeFlap
-from worker.pauses import doubled_s
+from planner.pauses import doubled_s
 
 WINDOW_S = 600.0  # departures that are older count for nothing
 PAUSE_S, PAUSE_LIMIT_S = 30.0, 600.0  # after the second departure within it; then twice ...

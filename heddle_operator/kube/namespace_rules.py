@@ -16,7 +16,7 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
 from heddle_operator.state.snapshot import Headroom
-from worker.pauses import doubled_s
+from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 TAUGHT_S = 60.0  # what a refusal said of a quota is believed for so long

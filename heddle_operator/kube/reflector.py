@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
-from worker.pauses import doubled_s
+from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 PAGE = "500"  # objects of a page of a list; what client-go asks for

@@ -20,9 +20,9 @@ from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankExit, RankReport
-from worker.pauses import doubled_s
 
 PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for so long
 GPU_PAUSE_S = 600.0  # a GPU that failed is left out for so long; twice as long each further time

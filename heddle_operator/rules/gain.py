@@ -18,9 +18,9 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.pauses import doubled_s
 
 LOOK_LATER_S = 0.1  # past the moment itself, so that rounding cannot put it off once more
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
-from worker.pauses import doubled_s
 
 TURN_S = 2.0  # within which the first turn comes; then within twice as long ...
 TURN_LIMIT_S = 16.0

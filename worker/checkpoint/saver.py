@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
+from planner.pauses import doubled_s
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
@@ -34,7 +35,6 @@ from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.device.device import CPU, Device
-from worker.pauses import doubled_s
 from worker.state.still import ReadBox, StillState
 
 LOG = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from worker.pauses import doubled_s
+from planner.pauses import doubled_s
 from worker.weights.files import File
 
 LOG = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.work import Work, faster_median, measured_work
+from planner.pauses import doubled_s
 from planner.wording import counted
-from worker.pauses import doubled_s
 
 STEP = 0.05  # speeds are told in steps of this
 SLOW = 0.9  # of its peers' speed: a node below is slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from worker.pauses import doubled_s
+from planner.pauses import doubled_s
 
 
 @pytest.mark.parametrize(
