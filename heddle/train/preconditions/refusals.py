@@ -70,9 +70,10 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         try:
             use = look(folder, is_fresh, job.name if has_checkpoint(job) else "")
             removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
-            refusal = use.refusal or why_taken(path_of(job))
-            if refusal:
-                yield Mistake(refusal, "Taken", "spec.output.path")
+            if use.refusal:
+                yield Mistake(use.refusal, "Taken", "spec.output.path")
+            elif taken := why_taken(path_of(job)):
+                yield Mistake(taken, "Taken", "spec.checkpoint.path")
         except HeddleError as error:
             yield Mistake.of(error)
         yield from _room(folder, job.workload.model, removed_bytes)
