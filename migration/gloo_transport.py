@@ -22,11 +22,11 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Proces
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from migration.transport import Messages, Pending, ReduceOp, post_all
-from planner.wording import counted
+from planner.wording import counted, first_line
 
 Waiting = Callable[[], AbstractContextManager[None]]
 _TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
-_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
+REDUCE_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
 class GlooTransport:
@@ -108,7 +108,7 @@ class GlooTransport:
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
         """See `Transport.all_reduce_`."""
         options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
+        options.reduceOp = REDUCE_OPS[op]
         fault = None
         try:
             with self.waiting():
@@ -171,7 +171,7 @@ class GlooTransport:
         Else an error that somebody keeps would keep its cause, that its frames, these the group,
         and the group the peers waiting.
         """
-        return f"rank {self.rank} lost a peer: {_first_line(error)}"
+        return f"rank {self.rank} lost a peer: {_words_of(error)}"
 
 
 def _not_formed(error: RuntimeError, prefix: str, rank: int, size: int) -> TransferFailed:
@@ -180,12 +180,12 @@ def _not_formed(error: RuntimeError, prefix: str, rank: int, size: int) -> Trans
     words = no_port_words(str(error))
     if words is not None:
         return NoFreePort(f"rank {rank} has no port left to connect to {others}: {words}")
-    return TransferFailed(f"rank {rank} could not connect to {others}: {_first_line(error)}")
+    return TransferFailed(f"rank {rank} could not connect to {others}: {_words_of(error)}")
 
 
-def _first_line(error: RuntimeError) -> str:
-    """Of what gloo or a store says, without the source file."""
-    line = str(error).partition("\n")[0]
+def _words_of(error: RuntimeError) -> str:
+    """The first line that gloo or a store says, without the source file."""
+    line = first_line(error)
     return line.partition("] ")[2] or line
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from migration.errors import TransferFailed
 from migration.transfer import MAX_OPERATIONS
 from migration.transport import Messages, Pending, ReduceOp, Transport
+from planner.wording import first_line
 
 if TYPE_CHECKING:
     import torch
@@ -46,8 +47,8 @@ class RoundWire(Protocol):
         """Give the wire up; who drops the answer frees it."""
 
 
-class Flag(Protocol):
-    """Whether the transport is broken; see `worker.device.broken.Broken`."""
+class Breakable(Protocol):
+    """What says that the transport is broken; see `worker.device.broken.Broken`."""
 
     def set(self, why: str) -> None:
         """Say why; the first reason stays."""
@@ -73,7 +74,7 @@ class NcclTransport:
         numbers: tuple[
             Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, torch.Tensor], None]
         ],
-        broken: Flag,
+        broken: Breakable,
         cut: Callable[[], object],
     ) -> None:
         """Stand on a control transport and a wire of the same ranks.
@@ -127,7 +128,7 @@ class NcclTransport:
         try:
             work = wire.exchange(sends, receives) if sends or receives else None
         except RuntimeError as error:
-            raise TransferFailed(f"rank {self.rank} lost a peer: {_first_line(error)}") from None
+            raise TransferFailed(f"rank {self.rank} lost a peer: {first_line(error)}") from None
         return _Round(self, work)
 
     def all_reduce_(self, tensor: torch.Tensor, op: ReduceOp) -> None:
@@ -188,7 +189,7 @@ class _Round:
                 self._work.wait()
         except RuntimeError as error:
             raise TransferFailed(
-                f"rank {self._transport.rank} lost a peer: {_first_line(error)}"
+                f"rank {self._transport.rank} lost a peer: {first_line(error)}"
             ) from None
         self._transport.check()
 
@@ -207,7 +208,3 @@ def _in_time(work: Callable[[], object], limit_s: float = END_S) -> None:
         work()
         return
     ending.join(limit_s)
-
-
-def _first_line(error: RuntimeError) -> str:
-    return str(error).partition("\n")[0]

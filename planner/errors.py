@@ -48,12 +48,15 @@ class HeddleError(Exception):
     Attributes:
         field: of the request that is wrong, by its own name; None: none.
         code: one of CODES, or of the words of checkpoints; empty where the class says it.
+        remedy: what to do, where a reader may do without it; it ends the sentence.
     """
 
-    def __init__(self, *words: object, field: str | None = None, code: str = "") -> None:
+    def __init__(
+        self, *words: object, field: str | None = None, code: str = "", remedy: str = ""
+    ) -> None:
         """Say what is wrong, and of which field."""
         super().__init__(*words)
-        self.field, self.code = field, code
+        self.field, self.code, self.remedy = field, code, remedy
 
     def __str__(self) -> str:
         return self.named({})
@@ -61,6 +64,14 @@ class HeddleError(Exception):
     def named(self, names: Mapping[str, str]) -> str:
         """The sentence, with the field called as a front end calls it."""
         sentence = super().__str__()
+        return self._named(f"{sentence}; {self.remedy}" if self.remedy else sentence, names)
+
+    @property
+    def finding(self) -> str:
+        """The sentence without the remedy."""
+        return self._named(super().__str__(), {})
+
+    def _named(self, sentence: str, names: Mapping[str, str]) -> str:
         if self.field is None:
             return sentence
         return sentence.replace(FIELD, names.get(self.field, self.field))

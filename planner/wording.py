@@ -90,6 +90,11 @@ def did_you_mean(found: str, known: Iterable[str]) -> str:
     return f" (did you mean {names[near[0]]!r}?)" if near else ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's words: libraries write traces and settings below it."""
+    return str(error).partition("\n")[0]
+
+
 def reason_of(error: Exception) -> str:
     """Why a file could not be read, without the names that Python and its libraries use.
 

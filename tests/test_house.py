@@ -259,6 +259,7 @@ def test_ci_runs_lint_and_every_test_but_the_campaign_of_faults():
 OPERATOR_IMPORTS = {
     "worker.contract",  # what it and the agents say to each other
     "worker.contract_version",
+    "worker.stall",  # how long a change of plan takes, and why
     "worker.gpu_wire",  # by which plans are priced
     "worker.columns",  # how a directive is packed
     "worker.http_limits",

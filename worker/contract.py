@@ -108,6 +108,7 @@ LAPS = (
     "flip",
 )  # parts of a switch that ranks measure, in order
 RECORDS_KEPT = 4096  # of steps, of evaluations, of switches: the newest that an agent reports
+RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 EXITS_KEPT = 64  # rank processes that ended: likewise
 
 
@@ -256,6 +257,13 @@ class RankReport(Frozen):
     gradient_norm: float | None = Field(default=None, description="of step `norm_step`")
     error: str | None = None
     error_kind: ErrorKind | None = Field(default=None, description="of `error`")
+    error_site: str | None = Field(
+        default=None,
+        description=(
+            "class of the error and the function of Heddle that it came from: equal whenever the "
+            "same error comes again, unlike `error`; null: no exception, or an earlier version"
+        ),
+    )
     beat_age_s: float = Field(
         default=0.0, description="seconds since its newest heartbeat, when the report was made"
     )
@@ -288,6 +296,7 @@ class RankExit(Frozen):
     at_s: float
     error: str | None = None
     error_kind: ErrorKind | None = Field(default=None, description="of `error`")
+    error_site: str | None = Field(default=None, description="of `error`, as in `RankReport`")
     epoch: int | None = Field(default=None, description="whose layout it held")
     step: int = Field(default=0, description="completed steps of its state")
 

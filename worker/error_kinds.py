@@ -1,4 +1,4 @@
-"""Kind of the error that stopped a rank, and one sentence about it.
+"""Kind and site of the error that stopped a rank, and one sentence about it.
 
 The operator recovers from a lost peer, leaves a device out that failed, and ends a job whose error
 would come again for ever; so somebody must tell them apart.
@@ -6,10 +6,12 @@ would come again for ever; so somebody must tell them apart.
 
 from __future__ import annotations
 
+import traceback
 from typing import NamedTuple
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
+from planner.wording import first_line
 from worker.contract import ErrorKind
 from worker.errors import (
     CheckpointUnusable,
@@ -55,19 +57,21 @@ _DEVICE_WORDS = (
 _DEVICE_ERRORS = ("AcceleratorError", "OutOfMemoryError")
 _PEER_ERRORS = ("DistStoreError", "DistNetworkError", "DistBackendError", "DistError")
 _ALLOCATOR = "DefaultCPUAllocator: "
+_OURS = ("planner", "migration", "worker")  # packages whose functions a site names
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a rank, one sentence and its kind; None while nothing is."""
+    """What is wrong with a rank: one sentence, its kind and its site; None while nothing is."""
 
     sentence: str | None = None
     kind: ErrorKind | None = None
+    site: str | None = None
 
     @staticmethod
     def of(error: BaseException, prefix: str = "") -> Trouble:
         """The trouble that an error makes."""
         kind, sentence = describe_error(error)
-        return Trouble(prefix + sentence, kind)
+        return Trouble(prefix + sentence, kind, site_of(error))
 
 
 def has_lost_its_state(error: BaseException) -> bool:
@@ -104,7 +108,7 @@ def _is_of_device(text: str) -> bool:
 
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     """The kind of an error, and what happened in one line, without gloo's source path."""
-    text = str(error).splitlines()[0] if str(error) else ""
+    text = first_line(error)
     if isinstance(error, HeddleError):
         return _our_own(error), f"lost a peer: {text}" if type(error) is RendezvousFailed else text
     name = type(error).__name__
@@ -124,6 +128,19 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     if name in _PEER_ERRORS:
         return "lost peer", text
     return "other", f"{name}: {text}" if text else f"{name} (no message)"
+
+
+def site_of(error: BaseException) -> str:
+    """Class of an error, and the innermost function of Heddle that it came through.
+
+    It holds no value, line or address, so the same error has the same site in every process.
+    """
+    names = [
+        f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_qualname}"
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    ours = [name for name in names if name.partition(".")[0] in _OURS]
+    return " in ".join((type(error).__name__, *ours[-1:]))
 
 
 def _our_own(error: HeddleError) -> ErrorKind:

@@ -7,6 +7,7 @@ RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
 from planner.errors import HeddleError
+from planner.wording import first_line
 
 
 class WorkerError(HeddleError):
@@ -44,7 +45,7 @@ class HalfUpdated(WorkerError):
     """An update ended in the middle: some tensors have it, others lack it, and none counts."""
 
     def __init__(self, step: int, cause: BaseException) -> None:
-        said = str(cause).partition("\n")[0]
+        said = first_line(cause)
         super().__init__(f"the update of step {step} broke: {type(cause).__name__}: {said}")
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 
-from heddle.train.stall import measure_stall
 from migration.links import Links
 from planner.cost.memory import WORKER_BUCKET
 from planner.model.catalogue import find_model
@@ -22,6 +21,7 @@ from worker.contract import LAPS, Directive, SwitchRecord, TrainingSpec
 from worker.engine.seam import Buffers
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import plan_move
+from worker.stall import measure_stall
 from worker.state.held_state import HeldState
 
 NODE = "a"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from heddle_operator.report.timings import PARTS
+from heddle.cli.stalls import stall_words
 from planner.wording import counted
 
 COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "LAST SAVE", "PLAN")
@@ -67,15 +67,8 @@ def page(job: Mapping[str, Any]) -> list[str]:
     lines += _checkpoints(status.get("checkpoint") or {})
     last = status.get("lastReconfiguration")
     if last:
-        parts = " + ".join(
-            f"{name.removesuffix('_s')} {part * 1e3:.0f}"
-            for name, part in sorted(last["parts"].items(), key=_place)
-            if part >= 5e-4
-        )
-        lines.append(
-            f"  last change: epoch {last['epoch']} ({last['reason']}), stall "
-            f"{last['stallSeconds'] * 1e3:.0f} ms = {parts or '0'}"
-        )
+        words = stall_words(last["stallSeconds"], last["parts"])
+        lines.append(f"  last change: epoch {last['epoch']} ({last['reason']}), {words}")
     lines += ["  conditions:"] if status.get("conditions") else []
     for condition in status.get("conditions") or ():
         message = f": {condition['message']}" if condition["message"] else ""
@@ -132,12 +125,6 @@ def _nodes(status: Mapping[str, Any]) -> str:
     names = ", ".join(status["nodes"])
     more = status.get("nodeCount", 0) - len(status["nodes"])
     return f"{names} and {more} more" if more > 0 else names
-
-
-def _place(part: tuple[str, float]) -> int:
-    """In the order in which parts happen; the API server sorts them by name."""
-    known = [f"{name}_s" for name in PARTS]
-    return known.index(part[0]) if part[0] in known else len(known)
 
 
 def _age(time_text: str | None, now: datetime) -> str:

@@ -24,7 +24,7 @@ async def get_job(api: KubeApi, path: str, job: str | None, namespace: str) -> d
     except ApiRefused as error:
         if error.status != 404:
             raise
-        if job is None or f'"{job}" not found' not in str(error):
+        if job is None or error.name != job:  # else the path itself is unknown
             raise OperatorError(
                 "the cluster knows no HeddleJobs; install the chart, or apply manifests/crd",
                 code="Missing",

@@ -180,7 +180,7 @@ def _finish(result: dict[str, Any], run: DemoRun, output: str, picture: Path | N
     if output == "json":
         click.echo(json.dumps(result))
         return
-    from heddle.train.stall import stall_line
+    from heddle.cli.stalls import stall_line
 
     for epoch in result["epochs"]:
         change = epoch["reconfiguration"]

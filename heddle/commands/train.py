@@ -6,6 +6,7 @@ The first line is printed before anything heavy is imported.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -149,11 +150,12 @@ def train(
         choices = choose(job, options, machine)
         wrong = refusals(choices, fresh, reads_weights=check)
         if wrong:
-            raise InvalidJob("\n".join(wrong), code="Refused")
+            raise InvalidJob.of(wrong)
     except InvalidJob as error:
         if not (check and output == "json"):
             raise
-        click.echo(json.dumps({"mistakes": str(error).splitlines(), "notes": []}))
+        mistakes = [dataclasses.asdict(mistake) for mistake in error.mistakes]
+        click.echo(json.dumps({"mistakes": mistakes, "notes": []}))
         sys.exit(2)
     if check:
         _say_checked(job, choices, fresh, output)

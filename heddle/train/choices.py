@@ -6,15 +6,15 @@ one machine is said, never silently left out; everything else is honoured or ref
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
 from heddle.train.preconditions.given_job import with_options
+from heddle.train.preconditions.given_paths import why_impossible, wrong_paths
 from heddle.train.preconditions.given_plan import given_plan
 from heddle.train.script import (
     Event,
@@ -24,17 +24,13 @@ from heddle.train.script import (
     load_script,
     too_large,
 )
-from heddle_operator.apis.errors import InvalidJob, InvalidScript
+from heddle_operator.apis.errors import InvalidJob, InvalidScript, Mistake
 from heddle_operator.apis.heddlejob import HeddleJob, load_job, mistakes_of
 from heddle_operator.apis.spec import Output
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.strict_yaml import read_yaml
-from planner.wording import reason_of
-from worker.checkpoint.vaults.open_vault import folder_of
-from worker.data.corpus import check_pairs
-from worker.data.making.tokenizing import tokenization, why_unfit
 from worker.device.gpus import Driver, Nvml
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
@@ -118,13 +114,13 @@ def choose(
     Raises:
         InvalidJob: everything that is wrong, a line for each mistake.
     """
-    wrong: list[str] = []
+    wrong: list[Mistake] = []
 
     def found(read: Callable[[], Found]) -> Found | None:
         try:
             return read()
         except HeddleError as error:
-            wrong.append(str(error))
+            wrong.append(Mistake.of(error))
             return None
 
     job = _job(source, options, wrong)
@@ -139,7 +135,8 @@ def choose(
         path = options.nodes
         nodes = found(lambda: _named(load_nodes(path), machine))
         if options.ranks is not None:
-            wrong.append("--ranks and --nodes both say how many processes there are; give one")
+            both = "--ranks and --nodes both say how many processes there are; give one"
+            wrong.append(Mistake(both, "Contradiction", "ranks"))
     script: tuple[Event, ...] = ()
     if options.script is not None and nodes is not None:
         path, present = options.script, nodes
@@ -147,25 +144,21 @@ def choose(
             replace(event, node=_own(event.node, machine)) if event.node else event
             for event in found(lambda: load_script(path, present)) or ()
         )
-        wrong += _impossible(lambda: check_script(script, present, str(path)))
+        wrong += why_impossible(lambda: check_script(script, present, str(path)))
     if nodes is not None:
         wrong += _kinds_mixed(nodes, script, machine)
-        wrong += too_large(nodes, script)
+        wrong += [Mistake(each, "OutOfRange", "gpus") for each in too_large(nodes, script)]
     if job is not None:
-        wrong += _impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
+        wrong += why_impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
         output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
-        wrong += [
-            *_data(job),
-            *_weights(job),
-            *_output(output, job),
-            *_checkpoints(job),
-            *_limits(job, nodes, script, options.plan),
-        ]
+        wrong += wrong_paths(job, output)
+        wrong += _limits(job, nodes, script, options.plan)
     if is_cuda:
-        wrong += why_no_gpus(driver, max(node.gpus for node in (nodes or here).nodes))
+        most = max(node.gpus for node in (nodes or here).nodes)
+        wrong += [Mistake(each, field="device") for each in why_no_gpus(driver, most)]
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
-        raise InvalidJob("\n".join(dict.fromkeys(wrong)), code="Refused")
+        raise InvalidJob.of(wrong)
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
     like = nodes.nodes[0]
     gpus = like.gpus if emulates else 1
@@ -220,19 +213,19 @@ def as_run_here(
     return saved_here(here, output), tuple(notes)
 
 
-def _job(source: Path, options: TrainOptions, wrong: list[str]) -> HeddleJob | None:
+def _job(source: Path, options: TrainOptions, wrong: list[Mistake]) -> HeddleJob | None:
     """The job; None, and all of its mistakes in `wrong`, if it has any."""
     try:
         data: object = read_yaml(source, "job file", InvalidJob, "HeddleJob")
         has_output = options.output is not None
         data = with_options(data, has_output=has_output, zero=options.zero)
-        sentences = mistakes_of(data)
-        if sentences:
-            wrong += [f"{source}: {sentence}" for sentence in sentences]
+        mistakes = mistakes_of(data)
+        if mistakes:
+            wrong += [replace(each, message=f"{source}: {each.message}") for each in mistakes]
             return None
         return load_job(data) if isinstance(data, Mapping) else None
     except HeddleError as error:
-        wrong.append(str(error))
+        wrong.append(Mistake.of(error))
         return None
 
 
@@ -241,7 +234,7 @@ def _given(
     job: HeddleJob | None,
     nodes: Composition | None,
     machine: Machine,
-    wrong: list[str],
+    wrong: list[Mistake],
 ) -> ReferencedPlan | None:
     """The plan that the run follows; None, and its mistake in `wrong`, if it cannot."""
     if file is None or job is None or nodes is None:
@@ -250,7 +243,7 @@ def _given(
     try:
         plan = given_plan(file, job.workload, nodes, is_measured)
     except HeddleError as error:
-        wrong.append(str(error))
+        wrong.append(Mistake.of(error))
         return None
     return ReferencedPlan(str(file), plan, kind="file")
 
@@ -275,125 +268,46 @@ def _own(node: Node, machine: Machine) -> Node:
     return replace(node, gpu_type=machine.gpu_type) if node.gpu_type == ALIAS else node
 
 
-def _impossible(check: Callable[[], Any]) -> list[str]:
-    try:
-        check()
-    except HeddleError as error:
-        return [str(error)]
-    return []
-
-
-def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine) -> list[str]:
+def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine) -> list[Mistake]:
     """A rank either waits for an emulated device's time or does not; those that meet must agree."""
     joined = [event.node for event in script if event.node is not None]
     types = {node.gpu_type for node in (*nodes.nodes, *joined)}
     if machine.gpus and types != {machine.gpu_type}:
         others = ", ".join(sorted(types - {machine.gpu_type}))
-        return [
+        said = (
             f"nodes are of {others}, and the GPUs of this machine are {machine.gpu_type}; write "
             "that type, or leave --device out to emulate others"
-        ]
+        )
+        return [Mistake(said, "Mismatch", "type")]
     if machine.gpu_type not in types or types == {machine.gpu_type}:
         return []
     others = ", ".join(sorted(types - {machine.gpu_type}))
-    return [
+    said = (
         f"nodes are of this machine's type {machine.gpu_type} and of the emulated {others}; a run "
         "is emulated on all nodes or on none"
-    ]
+    )
+    return [Mistake(said, "Contradiction", "type")]
 
 
 def _usual(job: HeddleJob) -> str:
     return f"{job.name}-output"
 
 
-def _data(job: HeddleJob) -> list[str]:
-    """Whether the job's texts, pairs and tokenizer are there, and fit each other and the model."""
-    data, vocab, found = job.spec.data, job.workload.model.vocab, []
-    for path in data.pairs:
-        missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not _is_file(path, suffix)]
-        if missing:
-            found.append(
-                f"spec.data names {path!r}, and {' and '.join(missing)} cannot be found; "
-                "make them with `heddle data prepare`, or name their path on this machine"
-            )
-    found += [
-        f"spec.data names {path!r}, which cannot be found; name its path on this machine"
-        for path in data.texts
-        if not Path(path).exists()
-    ]
-    if data.tokenizer is not None:
-        unfit = why_unfit(Path(data.tokenizer), vocab)
-        if unfit is not None:
-            return [*found, f"spec.data: {unfit}"]
-        tokenizer = Path(data.tokenizer)
-        found += _impossible(lambda: tokenization(tokenizer)) if len(data.commands("", ())) else []
-    if not found and not data.commands("", ()):
-        found += _impossible(lambda: check_pairs(job.training.data, vocab))
-    return found
-
-
-def _is_file(path: str, suffix: str) -> bool:
-    return Path(f"{path}{suffix}").is_file()
-
-
-def _weights(job: HeddleJob) -> list[str]:
-    """Whether the folder that the job starts from has the weights of its model."""
-    spec = job.training
-    if spec.weights is None:
-        return []
-    from worker.weights.hugging_face.reading import open_weights
-    from worker.weights.hugging_face.tensors import family_of
-
-    return _impossible(
-        lambda: open_weights(
-            Path(str(spec.weights)), job.workload.model, family_of(spec.config or {})
-        )
-    )
-
-
-def _output(folder: Path, job: HeddleJob) -> list[str]:
-    origin = job.spec.model.path
-    if origin is not None and folder.resolve() == Path(origin).resolve():
-        return [
-            f"the output folder {folder} is that of the model, whose weights it would replace; "
-            "name another one with --output-path"
-        ]
-    why = _why_unwritable(folder)
-    if why is None:
-        return []
-    return [f"the output folder {folder} {why}; name another one with --output-path"]
-
-
-def _checkpoints(job: HeddleJob) -> list[str]:
-    """Whether checkpoints can be written where the job names a folder for them."""
-    folder = folder_of(job.spec.checkpoint.path) if job.spec.checkpoint else None
-    why = None if folder is None else _why_unwritable(folder)
-    return [] if why is None else [f"spec.checkpoint.path {folder} {why}; name another folder"]
-
-
-def _why_unwritable(folder: Path) -> str | None:
-    """The clause that says why nothing can be written there; None: it can."""
-    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    try:
-        with tempfile.TemporaryDirectory(prefix=".heddle-", dir=existing):
-            return None
-    except OSError as error:
-        return f"cannot be written, nothing can be made in {existing} ({reason_of(error)})"
-
-
 def _limits(
     job: HeddleJob, nodes: Composition | None, script: tuple[Event, ...], plan: Path | None
-) -> list[str]:
+) -> list[Mistake]:
     elastic, found = job.spec.elastic, []
     if elastic.mode == "Manual" and plan is None:
-        found.append(
+        said = (
             "spec.elastic.mode Manual follows a ConfigMap of a cluster; on one machine give the "
             "plan with --plan, or use Auto or Recommend"
         )
+        found.append(Mistake(said, "Unsupported", "spec.elastic.mode"))
     joined = sum(event.node.gpus for event in script if event.node is not None)
     if nodes is not None and nodes.gpus + joined < elastic.min_gpus:
-        found.append(
+        said = (
             f"spec.elastic.minGPUs is {elastic.min_gpus}, and {nodes.gpus + joined} ranks are "
             f"there; say --ranks {elastic.min_gpus}, or lower it"
         )
+        found.append(Mistake(said, "OutOfRange", "spec.elastic.minGPUs"))
     return found

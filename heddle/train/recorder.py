@@ -11,15 +11,14 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from heddle.train.script import Event
-from heddle.train.stall import LossTimes, Stall, measure_stall
 from heddle_operator.epochs.ending import output_failure
+from heddle_operator.report.timings import stall_of
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
     RecordEvent,
     RequestPlan,
     SealEpoch,
-    SendDirective,
 )
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
@@ -35,6 +34,7 @@ from worker.contract import (
     StepRecord,
     SwitchRecord,
 )
+from worker.stall import Stall, measure_stall
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,6 @@ class EpochTimes:
 
     halted_s: float = 0.0
     agreed_s: float = 0.0
-    adopted_s: float = 0.0
-    prepared_s: float = 0.0
 
 
 @dataclass(kw_only=True)
@@ -156,9 +154,6 @@ class Recorder:
                     self.restores[action.epoch] = action.seal.restore
                 case AdoptPlan():
                     self._adopt(action, observed, now)
-                case SendDirective() if action.directive.phase == "switch":
-                    times = self.times.setdefault(action.directive.epoch, EpochTimes())
-                    times.prepared_s = times.prepared_s or now
                 case CloseEpoch() if action.outcome == "live":
                     self._halted_s = self._agreed_s = None
                 case _:
@@ -166,18 +161,24 @@ class Recorder:
 
     def stall(self, epoch: int) -> Stall | None:
         """The stall of the switch to an epoch, once its first step has started."""
-        record = next((r for r in self.epochs if r.epoch == epoch), None)
-        loss = None
-        times = self.times.get(epoch)
-        if record is not None and record.reason == "loss" and times is not None:
-            loss = LossTimes(
-                self._killed_s(epoch, times.halted_s),
-                times.halted_s,
-                times.agreed_s,
-                times.adopted_s,
-                times.prepared_s,
-            )
-        return measure_stall(tuple(self.switches.get(epoch, {}).values()), loss)
+        record = self._record(epoch)
+        times, switches = self.times.get(epoch, EpochTimes()), self.switches.get(epoch, {}).values()
+        if record is None:  # a change of long ago
+            return measure_stall(switches)
+        return stall_of(record, switches, times.agreed_s - times.halted_s)
+
+    def from_kill_s(self, epoch: int) -> float | None:
+        """Seconds from the kill that an epoch recovers from to its first step; None: no kill."""
+        record, times = self._record(epoch), self.times.get(epoch)
+        switches = self.switches.get(epoch, {}).values()
+        started = [s.first_step_s for s in switches if s.first_step_s is not None]
+        if record is None or record.reason != "loss" or times is None or not started:
+            return None
+        killed_s = self._killed_s(epoch, times.halted_s)
+        return max(started) - killed_s if killed_s is not None else None
+
+    def _record(self, epoch: int) -> EpochRecord | None:
+        return next((record for record in self.epochs if record.epoch == epoch), None)
 
     def _killed_s(self, epoch: int, halted_s: float) -> float | None:
         """The kill that an epoch recovers from: during the last step before it, or after that."""
@@ -232,7 +233,6 @@ class Recorder:
 
     def _adopt(self, action: AdoptPlan, observed: Observed, now: float) -> None:
         times = self.times.setdefault(action.epoch, EpochTimes())
-        times.adopted_s = now
         times.halted_s = self._halted_s or now
         times.agreed_s = self._agreed_s or now
         reply = _reply_for(observed.replies.values(), action.plan)

@@ -146,7 +146,7 @@ def _reconfiguration(
     return {
         "stall_s": stall.stall_s if stall else None,
         "parts": dict(stall.parts) if stall else None,
-        "from_kill_s": stall.from_kill_s if stall else None,
+        "from_kill_s": recorder.from_kill_s(record.epoch),
         "restart_s": facts.restart_s,
         "bytes_moved": sum(switch.bytes_received for switch in switches),
         "bytes_minimum": sum(switch.bytes_needed for switch in switches),

@@ -1,5 +1,11 @@
 """The operator's branch of the error tree."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
 from planner.errors import HeddleError
 
 SPEC_FIELDS = {  # how a job calls the fields of a request to the planner
@@ -14,8 +20,48 @@ class OperatorError(HeddleError):
     """The operator cannot do what was asked."""
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One of the mistakes in a job, or of what is given with it.
+
+    Attributes:
+        message: names the field, what it holds and what it may hold.
+        code: of `planner.errors.CODES`.
+        field: None: it is of none, or of several.
+    """
+
+    message: str
+    code: str = "Refused"
+    field: str | None = None
+
+    @classmethod
+    def of(cls, error: HeddleError) -> Self:
+        """The mistake that an error is about."""
+        return cls(str(error), error.code, error.field)
+
+
 class InvalidJob(OperatorError):
-    """A HeddleJob is wrong; the message names the field, what it holds and what it may hold."""
+    """A HeddleJob is wrong; the message has a line for each mistake that was found."""
+
+    def __init__(
+        self,
+        *words: object,
+        field: str | None = None,
+        code: str = "",
+        mistakes: Sequence[Mistake] = (),
+    ) -> None:
+        """Say what is wrong; without `mistakes` the words are about one."""
+        super().__init__(*words, field=field, code=code)
+        self.mistakes = tuple(mistakes) or (Mistake.of(self),)
+
+    @classmethod
+    def of(cls, mistakes: Sequence[Mistake]) -> Self:
+        """The error of mistakes, each message once; with the code and field of the only one."""
+        found = tuple({mistake.message: mistake for mistake in mistakes}.values())
+        words = "\n".join(mistake.message for mistake in found)
+        if len(found) > 1:
+            return cls(words, code="Refused", mistakes=found)
+        return cls(words, field=found[0].field, code=found[0].code, mistakes=found)
 
 
 class InvalidSettings(OperatorError):

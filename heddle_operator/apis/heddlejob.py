@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
-from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.errors import InvalidJob, Mistake
 from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.labels import SAVE_ANNOTATION
 from heddle_operator.apis.spec import JobSpec
@@ -238,29 +238,40 @@ def load_job(
     if isinstance(source, str | Path):
         where = str(source)
         data = read_yaml(Path(source), "job file", InvalidJob, "HeddleJob")
+    try:
+        return _read(data, config)
+    except InvalidJob as error:
+        first = error.mistakes[0]
+        raise InvalidJob(f"{where}: {first.message}", field=first.field, code=first.code) from None
+
+
+def _read(data: object, config: Mapping[str, Any] | None = None) -> HeddleJob:
+    """The job in plain data.
+
+    Raises:
+        InvalidJob: all mistakes of single fields, or else the first of several fields together.
+    """
     if not isinstance(data, Mapping):
         raise InvalidJob(
-            f"{where} holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "
-            "metadata, spec",
+            f"it holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, metadata, "
+            "spec",
             code="Malformed",
         )
     try:
         job = HeddleJob.model_validate(data)
     except ValidationError as error:
-        raise _refusal(error, where) from None
+        raise InvalidJob.of([_mistake(each) for each in error.errors()]) from None
     try:
         job = _resolved(job, config)
         workload = job.workload
     except HeddleError as error:
-        raise InvalidJob(f"{where}: {error}", field=error.field, code=error.code) from None
+        raise InvalidJob.of([Mistake.of(error)]) from None
     try:
         _ = job.training
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidJob(
-            f"{where}: spec.training: {demand_of(first)}",
-            field="spec.training",
-            code=code_of(first),
+            f"spec.training: {demand_of(first)}", field="spec.training", code=code_of(first)
         ) from None
     untrainable = why_untrainable(
         workload.model,
@@ -268,9 +279,7 @@ def load_job(
         masks_documents=job.spec.data.document_mask,
     )
     if untrainable is not None:
-        raise InvalidJob(
-            f"{where}: spec.model: {untrainable}", field="spec.model", code="Unsupported"
-        )
+        raise InvalidJob(f"spec.model: {untrainable}", field="spec.model", code="Unsupported")
     return job
 
 
@@ -293,32 +302,21 @@ def _resolved(job: HeddleJob, config: Mapping[str, Any] | None) -> HeddleJob:
     return job.model_copy(update=update)
 
 
-def mistakes_of(data: object) -> tuple[str, ...]:
-    """Everything that is wrong with a job, a sentence each; () if `load_job` takes it.
+def mistakes_of(data: object) -> tuple[Mistake, ...]:
+    """Everything that is wrong with a job; () if `load_job` takes it.
 
     What depends on several fields is looked at once each of them is right.
     """
-    if not isinstance(data, Mapping):
-        return (
-            f"it holds {kind_of(data)}; a HeddleJob is a mapping with apiVersion, kind, "
-            "metadata, spec",
-        )
     try:
-        HeddleJob.model_validate(data)
-    except ValidationError as error:
-        return tuple(map(_sentence, error.errors()))
-    try:
-        load_job(data)
+        _read(data)
     except InvalidJob as error:
-        return (str(error).removeprefix("the job: "),)
+        return error.mistakes
     return ()
 
 
-def _refusal(error: ValidationError, where: str) -> InvalidJob:
-    """The error for the first field that is wrong."""
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"])
-    return InvalidJob(f"{where}: {_sentence(first)}", field=field, code=code_of(first))
+def _mistake(error: ErrorDetails) -> Mistake:
+    field = ".".join(str(part) for part in error["loc"])
+    return Mistake(_sentence(error), code_of(error), field)
 
 
 def _near(path: tuple[int | str, ...]) -> str:

@@ -22,6 +22,7 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
+from planner.pauses import doubled_s
 from worker.columns import compressed_directive
 from worker.contract import (
     EXITS_KEPT,
@@ -212,7 +213,7 @@ class Agents:
         return self._wait_s + self._answer_s
 
     async def _watch(self, name: str, address: str) -> None:
-        version, step, pause_s, wait_s = -1, 0, RETRY_S[0], self._wait_s
+        version, step, failures, wait_s = -1, 0, 0, self._wait_s
         pace = Pace(REPORT_PAUSE_S, REPORT_BURST)
         while True:
             began_s = math.inf
@@ -223,11 +224,12 @@ class Agents:
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
                 spent_s = max(0.0, time.thread_time() - began_s)
+                failures += 1
+                pause_s = doubled_s(RETRY_S[0], failures, RETRY_S[1])
                 await asyncio.sleep(max(pause_s, READING_SHARE * spent_s))
-                pause_s = min(2 * pause_s, RETRY_S[1])
                 version = -1
                 continue
-            pause_s = RETRY_S[0]
+            failures = 0
             is_late = any(rank.beat_age_s > BEAT_LATE_S for rank in report.ranks)
             wait_s = min(LATE_WAIT_S, self._wait_s) if is_late else self._wait_s
             self._take(name, report, is_late or report.version != version)

@@ -21,6 +21,7 @@ from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent
+from planner.pauses import doubled_s
 from worker.log_lines import begin_about
 
 LOG = logging.getLogger(__name__)
@@ -215,13 +216,16 @@ class Controller:
         begin_about(namespace=namespace, job=job)
         await self._is_whole.wait()
         await self._listed(namespace)
-        pause_s, known = RESTART_S[0], ""
+        failures, known = 0, ""
         while True:
             started_s = time.monotonic()
             try:
                 await run.run()
             except Exception as error:
                 said = repr(error)
+                is_new = time.monotonic() - started_s > RESTART_S[1]
+                failures = 1 if is_new else failures + 1
+                pause_s = doubled_s(RESTART_S[0], failures, RESTART_S[1])
                 LOG.error(
                     "it failed in the operator; it is followed anew in %g s: %s",
                     pause_s,
@@ -229,10 +233,7 @@ class Controller:
                     exc_info=said != known,  # the same trace again says nothing
                 )
                 known = said
-                if time.monotonic() - started_s > RESTART_S[1]:
-                    pause_s = RESTART_S[0]
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RESTART_S[1])
             else:
                 return
 

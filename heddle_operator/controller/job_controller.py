@@ -26,7 +26,7 @@ from heddle_operator.controller.effective_spec import (
 )
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
-from heddle_operator.controller.status_writer import StatusThrottle
+from heddle_operator.controller.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.owned_objects import JobObjects, now_text
@@ -48,7 +48,6 @@ from planner.errors import HeddleError
 
 LOG = logging.getLogger(__name__)
 RETRY_S = 2.0  # after the API server refused something that is not a pod
-PROGRESS_S = 5.0  # step and loss are written this often
 LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
 
 

@@ -41,11 +41,11 @@ def gather(view: View, record: EpochRecord) -> Decision:
     observed, settings, situation = view.observed, view.settings, view.situation
     late = _late_node(view, record)
     if late:
-        reason = f"node {late} must start its pod again, and the others suffice"
+        sentence = f"node {late} must start its pod again, and the others suffice"
         return Decision(
-            actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=reason),),
+            actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=sentence),),
             phase="Recovering",
-            message=reason,
+            message=sentence,
         )
     created = missing_pods(view.job, record, observed)
     trouble = start_trouble(record, observed)
@@ -61,23 +61,23 @@ def gather(view: View, record: EpochRecord) -> Decision:
     holders = needed_holders(view, record)
     absent = _absent_holders(record, situation)
     if absent:
-        reason = f"epoch {record.epoch} waits for an answer of pod {absent}"
+        sentence = f"epoch {record.epoch} waits for an answer of pod {absent}"
         return Decision(
-            actions=(), phase="Preparing", message=reason, look_again_s=settings.peer_timeout_s
+            actions=(), phase="Preparing", message=sentence, look_again_s=settings.peer_timeout_s
         )
     members = members_of(record.plan, observed, holders)
     waiting = sorted({m.pod for m in members or () if not _is_ready(observed.member(m))})
     if members is None or waiting or situation.doubtful:
         awaited = waiting or situation.doubtful
         names = named("pod", awaited) if awaited else "its pods"
-        reason = trouble or f"epoch {record.epoch} waits for {names}"
+        sentence = trouble or f"epoch {record.epoch} waits for {names}"
         return Decision(
-            actions=(), phase="Preparing", message=reason, look_again_s=settings.peer_timeout_s
+            actions=(), phase="Preparing", message=sentence, look_again_s=settings.peer_timeout_s
         )
     stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, situation)]
     if stale:
-        reason = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
-        return Decision(actions=(), phase="Preparing", message=reason, look_again_s=1.0)
+        sentence = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
+        return Decision(actions=(), phase="Preparing", message=sentence, look_again_s=1.0)
     begin = _beginning(view, record, holders, members)
     if isinstance(begin, Decision):
         return begin
@@ -226,11 +226,11 @@ def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
                 and _lowers_holders(view.job, record.plan, action.plan, observed)
             ):
                 continue
-            reason = f"the others go first, without waiting for {named('node', late)}"
+            sentence = f"the others go first, without waiting for {named('node', late)}"
             return Decision(
-                actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=reason),),
+                actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=sentence),),
                 phase="Preparing",
-                message=reason,
+                message=sentence,
             )
     asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
     again = emergency_s if 0 < emergency_s < math.inf else None

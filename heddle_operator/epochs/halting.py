@@ -19,9 +19,9 @@ from heddle_operator.state.snapshot import Observed
 from worker.contract import Halt
 
 
-def halt_survivors(epoch: int, pods: Iterable[str], reason: str) -> tuple[SendHalt, ...]:
+def halt_survivors(epoch: int, pods: Iterable[str], sentence: str) -> tuple[SendHalt, ...]:
     """A halt for each pod with ranks of an epoch that lost a peer, or hangs."""
-    return tuple(SendHalt(pod, Halt(epoch=epoch, reason=reason)) for pod in pods)
+    return tuple(SendHalt(pod, Halt(epoch=epoch, reason=sentence)) for pod in pods)
 
 
 def halt_stranded(view: View) -> tuple[SendHalt, ...]:

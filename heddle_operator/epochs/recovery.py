@@ -49,11 +49,11 @@ def recover(view: View, live: EpochRecord) -> Decision:
     if moving:
         return _await_halt(view, live, moving, survivors)
     if situation.doubtful:
-        reason = f"the job waits for an answer of {named('pod', situation.doubtful)}"
+        sentence = f"the job waits for an answer of {named('pod', situation.doubtful)}"
         return Decision(
             actions=(),
             phase="Recovering",
-            message=reason,
+            message=sentence,
             look_again_s=doubt_left_s(observed, view.now, settings),
         )
     problem = survivors.problem()
@@ -75,15 +75,15 @@ def recover(view: View, live: EpochRecord) -> Decision:
         return fail(live, "StateLost", f"{problem}, and the job saves no checkpoints")
     event = RecordEvent(f"lost-{live.epoch}", "WorkerLost", joined(map(str, situation.lost)))
     if _will_be_killed(observed, live, settings):
-        reason = f"{situation.lost[0]}; the job waits until its agent has killed it"
+        sentence = f"{situation.lost[0]}; the job waits until its agent has killed it"
         return Decision(
-            actions=(event,), phase="Recovering", message=reason, look_again_s=settings.kill_s / 4
+            actions=(event,), phase="Recovering", message=sentence, look_again_s=settings.kill_s / 4
         )
     stopped = _stopped_pods(view, live, survivors)
     if stopped:
-        reason = f"{situation.lost[0]}; the pods that fell silent are deleted"
+        sentence = f"{situation.lost[0]}; the pods that fell silent are deleted"
         return Decision(
-            actions=(event, *stopped), phase="Recovering", message=reason, look_again_s=1.0
+            actions=(event, *stopped), phase="Recovering", message=sentence, look_again_s=1.0
         )
     planned = _plan_on(view, survivors)
     return replace(planned, actions=(event, *_gpu_events(situation), *planned.actions))
@@ -113,15 +113,15 @@ def _await_halt(
     since_s = view.now if observed.recovering_since_s is None else observed.recovering_since_s
     left = since_s + _halt_s(live, observed, view.settings) - view.now
     if left > 0:
-        reason = f"{situation.lost[0]}; the job waits until {ranks} halt"
-        return Decision(actions=given_up, phase="Recovering", message=reason, look_again_s=left)
+        sentence = f"{situation.lost[0]}; the job waits until {ranks} halt"
+        return Decision(actions=given_up, phase="Recovering", message=sentence, look_again_s=left)
     needed = survivors.problem(names)
     if needed:
-        reason = f"{ranks} did not halt and are kept: without them, {needed}"
+        sentence = f"{ranks} did not halt and are kept: without them, {needed}"
         pod = RelatedObject("Pod", names[0])
-        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", reason, pod)
+        event = RecordEvent(f"stuck-{live.epoch}", "RankStuck", sentence, pod)
         return Decision(
-            actions=(event, *given_up), phase="Recovering", message=reason, reason="RankStuck"
+            actions=(event, *given_up), phase="Recovering", message=sentence, reason="RankStuck"
         )
     deleted = tuple(DeletePod(pod, "its ranks did not halt") for pod in names)
     return Decision(

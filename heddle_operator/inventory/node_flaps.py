@@ -9,6 +9,7 @@ Source: BGP's route flap damping (RFC 2439); Kubernetes' back-off of containers 
 from __future__ import annotations
 
 from heddle_operator.state.node_flap import NodeFlap
+from planner.pauses import doubled_s
 
 WINDOW_S = 600.0  # departures that are older count for nothing
 PAUSE_S, PAUSE_LIMIT_S = 30.0, 600.0  # after the second departure within it; then twice ...
@@ -57,7 +58,7 @@ class NodeFlaps:
             self._forget(name)
         if times < 2:
             return None
-        pause_s = min(PAUSE_LIMIT_S, PAUSE_S * 2.0 ** (times - 2))
+        pause_s = doubled_s(PAUSE_S, times - 1, PAUSE_LIMIT_S)
         return NodeFlap(name, self._began_s[name], pause_s, self._back_s.get(name, now) + pause_s)
 
     def _sweep(self, now: float) -> None:

@@ -20,6 +20,7 @@ from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
 from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.snapshot import ObservedPod, PodPhase
+from worker.contract import RELEASE_BEFORE_S
 
 # Why a container waits that will not start by waiting longer.
 _STUCK: Mapping[str, StartCause] = {
@@ -33,7 +34,6 @@ _STUCK: Mapping[str, StartCause] = {
 }
 # The kubelet has fewer devices than the API server shows: its plugin has yet to register.
 _REJECTED = ("UnexpectedAdmissionError", "OutOf")
-RELEASED_S = 5.0  # a leaving pod trains on until so long before the end of its grace
 OVERDUE_S = 2.0  # a pod of a dead node is given up so long after its grace
 
 
@@ -59,7 +59,7 @@ def view_pod(
         phase = "ended"
     created = notes.get(CREATED_ANNOTATION)
     cause, problem = _problem(status, phase)
-    leaves_at_s = wall_s(deleting) - RELEASED_S - clock_offset_s if deleting else None
+    leaves_at_s = wall_s(deleting) - RELEASE_BEFORE_S - clock_offset_s if deleting else None
     created_wall_s = float(created) if created else wall_s(metadata["creationTimestamp"])
     return ObservedPod(
         name=metadata["name"],

@@ -46,13 +46,48 @@ class ApiRefused(OperatorError):
 
     Attributes:
         status: of HTTP; 0 if there was no answer.
+        reason: of the server's Status object, such as NotFound; empty if it sent none.
+        resource: that was refused, such as jobs, as the details of that object say; may be empty.
+        name: of the object that was refused, likewise.
         causes: the server's words for what it refuses, such as NamespaceTerminating.
     """
 
-    def __init__(self, status: int, message: str, causes: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        reason: str = "",
+        resource: str = "",
+        name: str = "",
+        causes: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.reason, self.resource, self.name = status, reason, resource, name
         self.causes = causes
+
+    @classmethod
+    def of(cls, status: int, data: bytes, otherwise: str) -> Self:
+        """What an answer says.
+
+        Args:
+            status: of HTTP.
+            data: a Status object, or words of a proxy.
+            otherwise: the message, where the data have none.
+        """
+        try:
+            body = json.loads(data)
+            details = body.get("details") or {}
+            return cls(
+                status,
+                str(body.get("message") or otherwise),
+                reason=str(body.get("reason") or ""),
+                resource=str(details.get("kind") or ""),
+                name=str(details.get("name") or ""),
+                causes=frozenset(str(c.get("reason")) for c in details.get("causes") or ()),
+            )
+        except (ValueError, TypeError, AttributeError):
+            return cls(status, data.decode(errors="replace").strip() or otherwise)
 
     @property
     def passes(self) -> bool:
@@ -208,7 +243,8 @@ class KubeApi:
             answer = await self._request("GET", path, None, query, "application/json", limit)
             async with answer:
                 if answer.status >= 400:
-                    raise _refused(answer.status, await answer.read())
+                    data = await answer.read()
+                    raise ApiRefused.of(answer.status, data, f"HTTP {answer.status}")
                 async for piece in answer.content.iter_any():
                     yield piece
 
@@ -251,7 +287,7 @@ class KubeApi:
                 self.clock.heard(answer.headers.get("Date", ""), sent_s, time.monotonic())
                 data = await answer.read()
         if answer.status >= 400:
-            refused = _refused(answer.status, data)
+            refused = ApiRefused.of(answer.status, data, f"HTTP {answer.status}")
             if NAMESPACE_ENDS in refused.causes:
                 self._on_namespace_end()
             raise refused
@@ -287,7 +323,8 @@ class KubeApi:
         try:
             yield
         except ApiException as error:
-            raise ApiRefused(int(error.status or 0), _message(error)) from None
+            data = error.body.encode() if isinstance(error.body, str) else (error.body or b"")
+            raise ApiRefused.of(int(error.status or 0), data, str(error.reason)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             words = str(error) or type(error).__name__
             raise ApiRefused(0, f"the API server {self.server} does not answer: {words}") from None
@@ -357,30 +394,3 @@ def _kubeconfig(given: Path | None) -> str:
 def is_in_cluster() -> bool:
     """Whether this runs in a pod that is to use its own service account."""
     return _IN_CLUSTER.exists() and not os.environ.get("KUBECONFIG")
-
-
-def _message(error: ApiException) -> str:
-    body = error.body.encode() if isinstance(error.body, str) else (error.body or b"")
-    return _said(body) or str(error.reason)
-
-
-def _refused(status: int, data: bytes) -> ApiRefused:
-    """An answer that is an error."""
-    return ApiRefused(status, _said(data) or f"HTTP {status}", _causes(data))
-
-
-def _said(data: bytes) -> str:
-    """The message of a Status object."""
-    try:
-        return str(json.loads(data).get("message", ""))
-    except (ValueError, AttributeError):
-        return data.decode(errors="replace").strip()
-
-
-def _causes(data: bytes) -> frozenset[str]:
-    """The reasons of the causes of a Status object."""
-    try:
-        causes = json.loads(data)["details"]["causes"]
-        return frozenset(str(cause["reason"]) for cause in causes)
-    except (ValueError, TypeError, KeyError):
-        return frozenset()

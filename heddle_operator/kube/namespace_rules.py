@@ -16,6 +16,7 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
 from heddle_operator.state.snapshot import Headroom
+from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 TAUGHT_S = 60.0  # what a refusal said of a quota is believed for so long
@@ -39,7 +40,7 @@ class NamespaceRules:
         self._taught: Mapping[str, Any] | None = None
         self._taught_s = float("-inf")
         self._try_again_s: float | None = float("-inf")  # None: a pod was taken
-        self._pause_s = TRY_AGAIN_S[0]
+        self._refused = 0
         self._problem = ""
         self.priority = 0  # of the job's pods, as admission says
 
@@ -103,6 +104,7 @@ class NamespaceRules:
                 self.priority = int((made.get("spec") or {}).get("priority") or 0)
             self._problem, self._try_again_s = "", None
             return ""
-        self._problem, self._try_again_s = refusals[0], now + self._pause_s
-        self._pause_s = min(2 * self._pause_s, TRY_AGAIN_S[1])
+        self._refused += 1
+        self._problem = refusals[0]
+        self._try_again_s = now + doubled_s(TRY_AGAIN_S[0], self._refused, TRY_AGAIN_S[1])
         return self._problem

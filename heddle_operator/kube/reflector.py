@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
+from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 PAGE = "500"  # objects of a page of a list; what client-go asks for
@@ -122,13 +123,13 @@ class Reflector:
 
     async def run(self) -> None:
         """Reflect until cancelled."""
-        pause_s, said = PAUSES_S[0], ""
+        tries, said = 0, ""
         while True:
             try:
                 if not self._version:
                     await self.list()
                 await self._watch()
-                pause_s, said = PAUSES_S[0], ""
+                tries, said = 0, ""
             except ApiRefused as error:
                 if error.status == GONE:
                     self._version = ""
@@ -138,8 +139,9 @@ class Reflector:
                 said = str(error)
                 self._deny(error)
                 is_empty = self.is_denied and self._collection.is_optional
+                tries += 1
+                pause_s = doubled_s(PAUSES_S[0], tries, PAUSES_S[1])
                 await self._pause(DENIED_PAUSE_S if is_empty else pause_s)
-                pause_s = min(2 * pause_s, PAUSES_S[1])
             except Exception:
                 # A defect of ours: what it kept from being told is found by a new list.
                 LOG.exception("%s is listed anew", self._collection)

@@ -324,7 +324,7 @@ def _growth_pause_s(view: View, live: EpochRecord) -> float | None:
 
 def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> Decision:
     """Adopt the live plan once more, with the steps that the job wants now."""
-    reason = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
+    sentence = f"steps grow from {live.steps} to {job.spec.steps}; the plan is the same"
     adopt = AdoptPlan(
         epoch=observed.next_epoch,
         plan=live.plan,
@@ -335,7 +335,7 @@ def _let_steps_grow(job: HeddleJob, observed: Observed, live: EpochRecord) -> De
         is_emergency=live.is_emergency,
         max_gpus=live.max_gpus,
     )
-    return _adopted(adopt, reason)
+    return _adopted(adopt, sentence)
 
 
 def _emergency_move(
@@ -347,7 +347,7 @@ def _emergency_move(
     why: MoveCause,
 ) -> Decision:
     """Adopt the live plan without the replicas that must go; a better one is searched later."""
-    reason = f"the job moves in haste, by dropping replicas: {why.sentence}"
+    sentence = f"the job moves in haste, by dropping replicas: {why.sentence}"
     adopt = AdoptPlan(
         epoch=observed.next_epoch,
         plan=plan,
@@ -358,16 +358,16 @@ def _emergency_move(
         is_emergency=True,
         moved_by=why.kind,
     )
-    return _adopted(adopt, reason)
+    return _adopted(adopt, sentence)
 
 
 def _kept_event(
-    live: EpochRecord | None, reply: PlanReply, composition: Composition, reason: str
+    live: EpochRecord | None, reply: PlanReply, composition: Composition, sentence: str
 ) -> tuple[Action, ...]:
     """One event for each composition in which the live plan was kept all the same."""
     if live is None or (reply.plan == live.plan and composition == live.composition):
         return ()
-    return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", reason),)
+    return (RecordEvent(f"kept-{live.epoch}-{composition.digest}", "PlanKept", sentence),)
 
 
 def _hold(view: View, reason: Reason, skips_cooldown: bool) -> tuple[float, str]:

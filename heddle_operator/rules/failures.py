@@ -20,6 +20,7 @@ from heddle_operator.state.progress import members_with_ranks
 from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
 from worker.contract import ErrorKind, RankExit, RankReport
 
@@ -138,7 +139,7 @@ def failed_gpus(view: View) -> Mapping[tuple[str, int], float]:
         for place in failure.gpus if failure.kind == "device" else ():
             times.setdefault(place, {}).setdefault(failure.epoch, at_s)
     left = {
-        place: max(of.values()) + _pause_s(len(of), GPU_PAUSE_S, GPU_PAUSE_LIMIT_S) - now
+        place: max(of.values()) + doubled_s(GPU_PAUSE_S, len(of), GPU_PAUSE_LIMIT_S) - now
         for place, of in times.items()
     }
     return {place: left_s for place, left_s in left.items() if left_s > 0}
@@ -161,7 +162,7 @@ def nodes_left_out(view: View) -> tuple[LeftOut, ...]:
     for (node, cause), rows in times.items():
         at_s, failure = rows[-1]
         first_s = REJECTED_PAUSE_S if cause == "rejected" else NODE_PAUSE_S
-        until_s = at_s + _pause_s(len(rows), first_s, NODE_PAUSE_LIMIT_S)
+        until_s = at_s + doubled_s(first_s, len(rows), NODE_PAUSE_LIMIT_S)
         if until_s > max(now, found[node].until_s if node in found else now):
             gpus = failure.gpus // 2
             found[node] = LeftOut(
@@ -203,8 +204,7 @@ def is_remembered(record: EpochRecord, now: float) -> bool:
 def comes_again(epochs: Iterable[EpochRecord], failure: Failure) -> bool:
     """Whether the same error came at the same step in an epoch before: it would come for ever."""
     return failure.kind == "other" and any(
-        (known.kind, known.sentence, known.step) == (failure.kind, failure.sentence, failure.step)
-        and known.epoch != failure.epoch
+        known.identity == failure.identity and known.epoch != failure.epoch
         for record in epochs
         for known in record.cause
     )
@@ -222,10 +222,6 @@ def _trains_on(observed: Observed, failure: Failure) -> bool:
     return set(failure.gpus) <= held
 
 
-def _pause_s(times: int, first_s: float, limit_s: float) -> float:
-    return min(limit_s, first_s * 2.0 ** min(times - 1, 30))
-
-
 def _is(rank: RankReport, kinds: tuple[ErrorKind, ...]) -> bool:
     return rank.error_kind in kinds and bool(rank.error)
 
@@ -238,9 +234,19 @@ def _merged(
     rows: Iterable[tuple[tuple[str, int], RankReport | RankExit, int]],
 ) -> tuple[Failure, ...]:
     """One failure for all ranks that say the same."""
-    found: dict[tuple[ErrorKind, str, int, int], list[tuple[str, int]]] = {}
+    found: dict[tuple[ErrorKind, str, int, int, str], list[tuple[str, int]]] = {}
     for place, rank, epoch in rows:
         assert rank.error_kind is not None
-        key = (rank.error_kind, rank.error or "", epoch, rank.step)
+        key = (rank.error_kind, rank.error or "", epoch, rank.step, rank.error_site or "")
         found.setdefault(key, []).append(place)
-    return tuple(Failure(*key, tuple(sorted(places))) for key, places in sorted(found.items()))
+    return tuple(
+        Failure(
+            kind=kind,
+            sentence=sentence,
+            epoch=epoch,
+            step=step,
+            gpus=tuple(sorted(places)),
+            site=site or None,
+        )
+        for (kind, sentence, epoch, step, site), places in sorted(found.items())
+    )

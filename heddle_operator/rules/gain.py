@@ -17,6 +17,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
 from planner.wording import counted
 
@@ -147,7 +148,7 @@ def backoff_s(
         step: after a loss, where the job goes on; one that began at this very step came to nothing.
     """
     failed = failed_in_a_row(epochs, step)
-    return 0.0 if failed < 2 else min(settings.backoff_limit_s, 2.0 ** (min(failed, 60) - 2))
+    return 0.0 if failed < 2 else doubled_s(1.0, failed - 1, settings.backoff_limit_s)
 
 
 def failed_in_a_row(epochs: tuple[EpochRecord, ...], step: int | None = None) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View
+from planner.pauses import doubled_s
 from planner.plans.plan import Plan
 
 TURN_S = 2.0  # within which the first turn comes; then within twice as long ...
@@ -27,7 +28,7 @@ def turn_left_s(view: View, plan: Plan) -> float:
     if not lost or set(plan.nodes) <= hosting:
         return 0.0
     newest = lost[-1]
-    within_s = min(TURN_LIMIT_S, TURN_S * 2.0 ** min(len(lost) - 1, 30))
+    within_s = doubled_s(TURN_S, len(lost), TURN_LIMIT_S)
     share = _share(f"{view.job.metadata.uid or view.job.name}/{newest.epoch}")
     return max(0.0, (newest.closed_s or view.now) + share * within_s - view.now)
 

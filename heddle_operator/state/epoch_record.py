@@ -70,7 +70,7 @@ class Seal:
         return {(member.pod, member.slot): member for member in self.members}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """An error that is remembered in an epoch's record, so that every operator knows of it.
 
@@ -80,6 +80,7 @@ class Failure:
         epoch: whose layout the rank held, or could not prepare.
         step: completed steps then.
         gpus: (node, GPU) of all ranks that said so.
+        site: class of the error and the function that it came from; None where no rank told it.
     """
 
     kind: ErrorKind
@@ -87,6 +88,12 @@ class Failure:
     epoch: int
     step: int
     gpus: tuple[tuple[str, int], ...]
+    site: str | None = None
+
+    @property
+    def identity(self) -> tuple[ErrorKind, str, int]:
+        """What is equal when the same error comes again; a sentence may hold a time or address."""
+        return self.kind, self.site or self.sentence, self.step
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class PolicyCard:
                 listed = ("types", "tp_degrees", "temperatures", "actions")
                 return PolicyCard(**data | {name: tuple(data[name]) for name in listed})
             wrong = f"was changed since it was written (its digest is {found}, it says {written})"
-        raise InvalidPolicy(f"policy card {where} {wrong}; {AGAIN}", code="Malformed")
+        raise InvalidPolicy(f"policy card {where} {wrong}", remedy=AGAIN, code="Malformed")
 
     def require(self, composition: Composition, pricing: Pricing, deepest: int) -> None:
         """Check that this policy was trained for such a question, of at most so many stages.
@@ -97,14 +97,15 @@ class PolicyCard:
         unknown = [name for name in present if name not in self.types]
         degrees = sorted({int(tp) for tp in pricing.tables.option_tp} - set(self.tp_degrees))
         largest = max(composition.nodes, key=lambda node: node.gpus)
-        misfit, field = "", "method"
+        misfit, field, remedy = "", "method", "use the method search or columns, or train a policy"
         if unknown:
             misfit = f"GPU type {unknown[0]!r}, it knows {', '.join(self.types)}"
         elif degrees:
             misfit = f"TP {degrees[0]}, it knows {', '.join(map(str, self.tp_degrees))}"
         elif deepest > self.d_max:
             field = "max_stages"
-            misfit = f"{deepest} stages, it knows up to {self.d_max}; give {FIELD} {self.d_max}"
+            misfit = f"{deepest} stages, it knows up to {self.d_max}"
+            remedy = f"give {FIELD} {self.d_max}; {remedy}"
         elif len(present) > self.most_types:
             misfit = f"{len(present)} GPU types at once, it knows up to {self.most_types}"
         elif largest.gpus > self.most_node_gpus:
@@ -114,8 +115,8 @@ class PolicyCard:
             )
         if misfit:
             raise PolicyMisfit(
-                f"the policy of {self.model} was not trained for {misfit}; use the method search "
-                f"or columns, or train a policy",
+                f"the policy of {self.model} was not trained for {misfit}",
+                remedy=remedy,
                 field=field,
                 code="NotTrainedFor",
             )

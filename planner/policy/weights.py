@@ -17,7 +17,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from planner.errors import InvalidPolicy, NoPolicy
+from planner.errors import FIELD, InvalidPolicy, NoPolicy
 from planner.model.catalogue import MODELS
 from planner.policy.card import AGAIN, WORD, PolicyCard
 from planner.policy.network import Network, shapes
@@ -66,8 +66,9 @@ def find_policy(model: str, folder: Path | None = None) -> Policy:
         named = model if model in MODELS else "PATH"
         where_from = "" if model in MODELS else " (PATH: of its config.json)"
         raise NoPolicy(
-            f"there is no policy for {model}; train one with `heddle train-policy --model {named}`"
-            f"{where_from} and name its folder as {{field}}, or use the method search or columns",
+            f"there is no policy for {model}",
+            remedy=f"train one with `heddle train-policy --model {named}`{where_from} and name its "
+            f"folder as {FIELD}, or use the method search or columns",
             field="policy",
             code="Missing",
         ) from None
@@ -82,8 +83,8 @@ def require_files(folder: Path) -> None:
     """
     if not all((folder / name).is_file() for name in (WEIGHTS, CARD)):
         raise NoPolicy(
-            f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD}); name a folder that "
-            f"`heddle train-policy` wrote, or leave the policy out",
+            f"there is no policy in {folder} (it needs {WEIGHTS} and {CARD})",
+            remedy="name a folder that `heddle train-policy` wrote, or leave the policy out",
             code="Missing",
         )
 
@@ -125,7 +126,9 @@ def load_policy(folder: Path) -> Policy:
         odd = min(name for name in wanted | found if wanted.get(name) != found.get(name))
         wrong = f"it has {odd} of shape {found.get(odd)}, its card wants {wanted.get(odd)}"
     if wrong:
-        raise InvalidPolicy(f"policy of {card.model} in {folder}: {wrong}; {AGAIN}", code="Damaged")
+        raise InvalidPolicy(
+            f"policy of {card.model} in {folder}: {wrong}", remedy=AGAIN, code="Damaged"
+        )
     return Policy(card, Network(arrays, card.uses_film))
 
 

@@ -236,8 +236,9 @@ class _Search:
             if request.method in ROLLOUT_METHODS or is_damaged:
                 raise
             state.record("no policy", begun_s)
-            reason = str(why).partition(";")[0]  # what to do then is for a method that needs one
-            self._warnings = (f"no policy took part, the other engines planned alone: {reason}",)
+            self._warnings = (  # what to do then is for a method that needs one
+                f"no policy took part, the other engines planned alone: {why.finding}",
+            )
             return
         searcher.take(found.top_k, found.evaluations)
         state.pool.evaluations += found.evaluations

@@ -21,13 +21,11 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.fakes.api_discovery import discovery
+
 Body = dict[str, Any]
 SUBRESOURCES = ("status", "log")
-RESOURCES = {
-    "v1": ("pods Pod", "nodes Node", "configmaps ConfigMap", "namespaces Namespace"),
-    "heddle.dev/v1alpha1": ("heddlejobs HeddleJob",),
-    "apiextensions.k8s.io/v1": ("customresourcedefinitions CustomResourceDefinition",),
-}
+REASONS = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 422: "Invalid"}
 
 
 class FakeApiServer:
@@ -37,7 +35,8 @@ class FakeApiServer:
         self.objects: dict[str, Body] = {}
         self.logs: dict[tuple[str, str], str] = {}  # of (pod, container)
         self.requests: list[tuple[str, str]] = []
-        self.refuses: dict[str, tuple[int, str]] = {}  # "METHOD path-suffix": status, message
+        # "METHOD path-suffix": status, message, details of the answer
+        self.refuses: dict[str, tuple[int, str] | tuple[int, str, Body]] = {}
         self.ahead_s = 0.0  # of this machine's clock
         self.forgotten = 0  # a watch from a version below this one is refused
         self._versions = itertools.count(1)
@@ -120,11 +119,11 @@ class FakeApiServer:
         self.requests.append((request.method, path))
         async with self._changed:
             self._changed.notify_all()
-        for what, (status, message) in self.refuses.items():
+        for what, (status, message, *details) in self.refuses.items():
             method, _, suffix = what.partition(" ")
             if method == request.method and path.endswith(suffix):
-                return _status(status, message)
-        known = _discovery(path)
+                return _status(status, message, **(details[0] if details else {}))
+        known = discovery(path)
         if known is not None:
             return web.json_response(known)
         handle = getattr(self, f"_{request.method.lower()}")
@@ -146,7 +145,8 @@ class FakeApiServer:
         if path in self.objects:
             return web.json_response(self.objects[path])
         if not _is_collection(path):
-            return _status(404, f'{path.split("/")[-2]} "{path.rsplit("/", 1)[1]}" not found')
+            kind, name = path.split("/")[-2:]
+            return _status(404, f'{kind} "{name}" not found', kind=kind, name=name)
         if request.query.get("watch") == "true":
             return await self._watch(request, path)
         rows = [body for _, body in self._listed(path, request.query)]
@@ -164,7 +164,8 @@ class FakeApiServer:
             return _status(409, f'{path.rsplit("/", 1)[1]} "{body["metadata"]["name"]}" exists')
         if self._is_ending(path):
             said = f"unable to create new content in {path} because it is being terminated"
-            return _status(403, said, "NamespaceTerminating")
+            causes = [{"reason": "NamespaceTerminating", "message": said}]
+            return _status(403, said, causes=causes)
         data = body.pop("stringData", None)
         if data is not None:
             coded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
@@ -358,42 +359,10 @@ def _merged(base: Any, over: Any) -> Any:
     return found | {k: _merged(base.get(k), v) for k, v in over.items() if v is not None}
 
 
-def _status(code: int, message: str, cause: str = "") -> web.Response:
+def _status(code: int, message: str, **details: Any) -> web.Response:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message}
-    if cause:
-        body["details"] = {"causes": [{"reason": cause, "message": message}]}
-    return web.json_response({**body, "code": code}, status=code)
-
-
-def _discovery(path: str) -> Body | None:
-    """What Kopf asks before it watches."""
-    if path == "/api":
-        return {"versions": ["v1"]}
-    if path == "/apis":
-        pairs = [known.split("/") for known in RESOURCES if "/" in known]
-        versions = {group: {"version": v, "groupVersion": f"{group}/{v}"} for group, v in pairs}
-        return {
-            "groups": [
-                {"name": group, "versions": [version], "preferredVersion": version}
-                for group, version in versions.items()
-            ]
-        }
-    for version, rows in RESOURCES.items():
-        if path in (f"/api/{version}", f"/apis/{version}"):
-            pairs = [row.split() for row in rows]
-            return {
-                "groupVersion": version,
-                "resources": [
-                    {
-                        "name": plural, "singularName": kind.lower(), "kind": kind,
-                        "namespaced": kind in ("Pod", "ConfigMap", "HeddleJob"),
-                        "shortNames": [], "categories": [],
-                        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-                    }
-                    for plural, kind in pairs
-                ],
-            }  # fmt: skip
-    return None
+    said = {"reason": REASONS.get(code, ""), "details": details, "code": code}
+    return web.json_response({**body, **said}, status=code)
 
 
 def _now() -> str:

@@ -128,7 +128,10 @@ class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
         agent = self.agents[pod]
         rank = agent.ranks.pop(slot)
         self.stopped.pop((pod, slot), None)
-        told = {name: getattr(rank, name) for name in ("error", "error_kind", "epoch", "step")}
+        told = {
+            name: getattr(rank, name)
+            for name in ("error", "error_kind", "error_site", "epoch", "step")
+        }
         agent.exits.append(RankExit(slot=slot, pid=rank.pid, code=code, at_s=self.now, **told))
         agent.version += 1
         if rank.phase != "left":

@@ -31,6 +31,7 @@ from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog
 from worker.contract import (
     EXITS_KEPT,
+    RELEASE_BEFORE_S,
     Directive,
     EvaluationRecord,
     RankExit,
@@ -45,7 +46,6 @@ LOG = logging.getLogger(__name__)
 RANK_ENTRY = "worker.rank.process:main"
 STORE_ENTRY = "worker.control.store:main"
 STORE_AGAIN_S = 1.0  # after the fork server could not fork one
-RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +216,7 @@ class Agent:
             case messages.StoreListens():
                 self.store_address = message.address
             case messages.Failed():
-                process.error = message.error.strip().splitlines()[-1]
+                process.trouble = message.trouble
         self.changed()
 
     def _add_step(self, process: Process, record: StepRecord) -> None:
@@ -305,7 +305,7 @@ class Agent:
         halt = read_halt(body)
         if isinstance(halt, Refused):
             return halt
-        self.tell(messages.HaltNow(epoch=halt.epoch, reason=halt.reason))
+        self.tell(messages.HaltNow(epoch=halt.epoch, sentence=halt.reason))
         return None
 
     def tell(self, message: messages.ToProcess) -> None:

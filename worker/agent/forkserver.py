@@ -22,11 +22,8 @@ import select
 import signal
 import socket
 import sys
-import time
-import traceback
 from pathlib import Path
 
-from planner.errors import HeddleError
 from worker.control.messages import (
     Alive,
     Exited,
@@ -37,6 +34,7 @@ from worker.control.messages import (
     FromForkServer,
     Warm,
 )
+from worker.error_kinds import Trouble
 
 LOG = logging.getLogger(__name__)
 MESSAGE_BYTES = 1 << 16
@@ -157,10 +155,8 @@ def _child(request: Fork, channel: socket.socket, parent: int) -> None:
         code = stop.code if isinstance(stop.code, int) else 0
     except BaseException as failure:
         LOG.critical("process %s failed", request.key, exc_info=True)
-        said = str(failure) if isinstance(failure, HeddleError) else traceback.format_exc()
         with contextlib.suppress(OSError):
-            error = Failed(error=said, at_s=time.monotonic())
-            channel.send(error.to_line())
+            channel.send(Failed(trouble=Trouble.of(failure)).to_line())
     finally:
         sys.stderr.flush()
         os._exit(code)  # not sys.exit: the parent's exit handlers are not ours to run

@@ -31,6 +31,7 @@ from worker.control.messages import (
     ToProcess,
     Warm,
 )
+from worker.error_kinds import Trouble
 
 LOG = logging.getLogger(__name__)
 REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
@@ -46,7 +47,7 @@ class Process:
         heartbeat: what its heartbeats say.
         step_s: of its slowest step, seconds.
         computing: what its steps took without waiting.
-        error: the last line of what ended it.
+        trouble: what ended it, or is about to.
     """
 
     slot: int | None
@@ -56,7 +57,7 @@ class Process:
     heartbeat: Heartbeat = field(default_factory=Heartbeat)
     step_s: float = 0.0
     computing: ComputeTimes = field(default_factory=ComputeTimes)
-    error: str | None = None
+    trouble: Trouble = field(default_factory=Trouble)
 
     def tell(self, message: ToProcess) -> None:
         """Send it one message, unless it does not run yet."""
@@ -81,14 +82,17 @@ class Process:
     def exited(self, code: int, at_s: float) -> RankExit:
         """The end of a rank, with its exit status or minus the signal."""
         assert self.slot is not None
-        report = self.report
+        report, trouble = self.report, self.trouble
+        if report is not None and trouble.sentence is None:
+            trouble = Trouble(report.error, report.error_kind, report.error_site)
         return RankExit(
             slot=self.slot,
             pid=self.pid,
             code=code,
             at_s=at_s,
-            error=self.error or (report.error if report else None),
-            error_kind=report.error_kind if report else None,
+            error=trouble.sentence,
+            error_kind=trouble.kind,
+            error_site=trouble.site,
             epoch=report.epoch if report else None,
             step=report.step if report else 0,
         )
@@ -172,9 +176,9 @@ class Processes:
         for task in self._tasks:
             task.cancel()
 
-    def kill_fork_server(self, reason: str) -> None:
+    def kill_fork_server(self, sentence: str) -> None:
         """End the pod's processes; the supervisor hears of it."""
-        LOG.error("%s", reason)
+        LOG.error("%s", sentence)
         if self._fork_server is not None:
             self._fork_server.process.kill()
 
@@ -241,7 +245,7 @@ class Processes:
             case ForkRefused():
                 LOG.error("%s", message.error)
                 process = self._by_key.pop(message.key)
-                process.error = message.error
+                process.trouble = Trouble(message.error, "other")
                 process.writer.close()
                 self._supervisor.refused(process)
             case Exited():

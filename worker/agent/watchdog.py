@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from worker.agent.directives import Directives
 from worker.agent.processes import Process, Processes
-from worker.contract import ErrorKind
+from worker.error_kinds import Trouble
 
 LOG = logging.getLogger(__name__)
 LOOK_S = 0.25  # between two looks
@@ -71,7 +71,7 @@ class Watchdog:
         sentence = (
             f"{self._name(process)} sent no heartbeat for {self._peer_timeout_s:g} s and was killed"
         )
-        if self._blame(process, sentence, "lost peer"):
+        if self._blame(process, Trouble(sentence, "lost peer")):
             process.signal(signal.SIGKILL)
 
     def _kill_stuck(self, process: Process) -> None:
@@ -81,18 +81,18 @@ class Watchdog:
             f"in {heartbeat.part!r}, waited for no peer and was killed; "
             f"its stacks are in the log of pod {self._pod}"
         )
-        if self._blame(process, sentence, "other"):
+        if self._blame(process, Trouble(sentence, "other")):
             process.signal(signal.SIGUSR1)
             asyncio.get_running_loop().call_later(STACKS_S, process.signal, signal.SIGKILL)
 
-    def _blame(self, process: Process, sentence: str, kind: ErrorKind) -> bool:
+    def _blame(self, process: Process, trouble: Trouble) -> bool:
         """Say what is wrong with a rank; False if that was said before."""
-        if process.error is not None:
+        if process.trouble.sentence is not None:
             return False
-        LOG.error("%s", sentence)
-        process.error = sentence
+        LOG.error("%s", trouble.sentence)
+        process.trouble = trouble
         if process.report is not None:
-            update = {"error": sentence, "error_kind": kind}
+            update = dict(zip(("error", "error_kind", "error_site"), trouble, strict=True))
             process.report = process.report.model_copy(update=update)
         self._changed()
         return True

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
+from planner.pauses import doubled_s
 from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
@@ -270,7 +271,7 @@ class Saver:
         vault, attempt = self._open(), Attempt(self._epoch, save.step)
         part = save_part(vault, attempt, self._rank, self._model, self._pieces, save.read)
         save.wrote()
-        wrote_s, pause_s = time.monotonic(), LOOK_AGAIN_S
+        wrote_s, looks = time.monotonic(), 0
         while self._rank == 0:
             is_last_look = save.is_given_up
             try:
@@ -280,8 +281,8 @@ class Saver:
                 if is_last_look:
                     is_late = time.monotonic() - wrote_s >= LATE_S
                     raise GivenUp(str(missing) if is_late else "") from None
-                save.pause(pause_s)
-                pause_s = min(2 * pause_s, LOOK_AGAIN_MOST_S)
+                looks += 1
+                save.pause(doubled_s(LOOK_AGAIN_S, looks, LOOK_AGAIN_MOST_S))
                 continue
             save.saved()
             self._clear(vault)

@@ -18,6 +18,7 @@ from worker.contract import (
     StepRecord,
     SwitchRecord,
 )
+from worker.error_kinds import Trouble
 
 
 class Message(BaseModel):
@@ -83,11 +84,10 @@ class StoreListens(Message):
 
 
 class Failed(Message):
-    """The trace of what ended a process."""
+    """What ended a process; its trace is in the pod's log."""
 
     type: Literal["error"] = "error"
-    error: str
-    at_s: float
+    trouble: Trouble
 
 
 class Follow(Message):
@@ -102,7 +102,7 @@ class HaltNow(Message):
 
     type: Literal["halt"] = "halt"
     epoch: int
-    reason: str
+    sentence: str
 
 
 class Save(Message):

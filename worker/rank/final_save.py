@@ -12,11 +12,11 @@ class FinalSave:
     """One rank's part of the final weights.
 
     Attributes:
-        divergence: sentence on the step that ended the training; None: all steps are trained.
+        divergence: on the step that ended the training; None: all steps are trained.
     """
 
     def __init__(self) -> None:
-        self.divergence: str | None = None
+        self.divergence: Trouble | None = None
         self._saving: Saving | None = None
 
     @property
@@ -32,7 +32,7 @@ class FinalSave:
         error = self._saving.error if self._saving is not None else None
         if error is not None:
             return Trouble(error, "output")
-        return Trouble(self.divergence, "numeric" if self.divergence else None)
+        return self.divergence or Trouble()
 
     def begin(self, steps: Sequence[Step]) -> None:
         """Write, in the background."""

@@ -109,6 +109,7 @@ class Messages:
             gradient_norm=progress.norm[2] if progress.norm else None,
             error=trouble.sentence,
             error_kind=trouble.kind,
+            error_site=trouble.site,
             kept_as=self.kept_as,
             overruns=state.engine.overruns() if state.engine else 0,
         )

@@ -81,9 +81,9 @@ class Rank:
             case HaltNow():
                 # One that has halted may be forming the next epoch's groups: no word for it.
                 if message.epoch >= (self._state.epoch or 0) and self._phase != "halted":
-                    self._told_to_halt = message.reason
+                    self._told_to_halt = message.sentence
                     if (world := self._world) is not None:
-                        world.break_(message.reason, limit_s=0.0)  # this thread tells of life
+                        world.break_(message.sentence, limit_s=0.0)  # this thread tells of life
                     self._change.end_waits()
             case Save() | Suspend():
                 self._saves.hear(message)
@@ -228,8 +228,7 @@ class Rank:
         """End the training with the weights before the step, if there is where to write them."""
         if spec.output is None or not self._state.progress.updates:
             return self._halt(error)
-        self._trouble = Trouble.of(error)
-        self._final.divergence = self._trouble.sentence
+        self._trouble = self._final.divergence = Trouble.of(error)
         return self._finish(spec)
 
     def _poll_end(self) -> None:

@@ -48,7 +48,6 @@ class Switch:
         progress: of the state that this rank holds; None: it holds nothing.
         laps: {part: when it ended}.
         agreed: step, updates and loss scale that all holders stand at, once they have met.
-        bytes_copied: on the spot, of tensors whose cut changes.
         bytes_spread: of weights that this rank got from their owners, with ZeRO.
         digest: of the whole state, where all of it is verified.
     """
@@ -59,7 +58,6 @@ class Switch:
     progress: Progress | None
     laps: dict[str, float] = field(default_factory=dict)
     agreed: Progress = field(default_factory=Progress)
-    bytes_copied: int = 0
     bytes_spread: int = 0
     digest: str | None = None
 
@@ -164,7 +162,6 @@ class Switch:
                 targets = self._write_slice(kept)
                 for view, part in zip(targets, held.read_slice(kept), strict=True):
                     view.copy_(part)
-                    self.bytes_copied += part.nbytes
 
     def _verify(self, held: HeldState) -> None:
         self._begin("verify")

@@ -22,7 +22,7 @@ from planner.model.shape import ModelShape
 from planner.model.tensors import Tensor, held_tensors
 from planner.plans.pieces import Piece, is_empty, owned, shard
 from planner.plans.ranks import Seat
-from planner.plans.state_rule import PARTS, PartNames, copies, element_bytes
+from planner.plans.state_rule import PARTS, PartNames
 from worker.control.activity import Activity
 from worker.device.device import CPU, Device
 from worker.engine.seam import DTYPES, Buffers, Parts
@@ -30,7 +30,6 @@ from worker.model.boxes import box_shape, view
 from worker.state.held_state import HeldState
 from worker.training_settings import Precision
 
-GRADIENT_BYTES = 4  # of an element; fp32
 # Writes the parts of a box of a tensor, which are zero, into the tensors given.
 Fill = Callable[[Tensor, Piece, Parts], None]
 
@@ -46,7 +45,6 @@ class TargetShards:
             which therefore costs neither memory nor time.
         adopted: names of the shards that are those of the old plan.
         stale: names of the low-precision weights whose owned rows are to be filled from the shards.
-        bytes_allocated: for the others, buffers not counted.
     """
 
     seat: Seat
@@ -54,7 +52,6 @@ class TargetShards:
     buffers: Buffers
     adopted: frozenset[str]
     stale: frozenset[str]
-    bytes_allocated: int
 
     @staticmethod
     def of(
@@ -69,30 +66,28 @@ class TargetShards:
         shards: dict[str, Parts] = {}
         weights: dict[str, torch.Tensor] = {}
         gradients: dict[str, torch.Tensor] = {}
-        adopted, stale, allocated = set(), set(), 0
+        adopted, stale = set(), set()
         for tensor in held_tensors(model, seat.layers):
             name, box, mine = tensor.name, shard(tensor, seat), owned(tensor, seat)
-            parts, weight, gradient = adopted_of(tensor, seat, held, precision)
+            parts, weight, gradient = old = adopted_of(tensor, seat, held, precision)
+            room = allocation(tensor, seat, old, precision)
+            if room.weight is not None:
+                weight = room.weight.on(device)
             if parts is not None:
                 adopted.add(name)
-            elif precision == "fp32" and mine != box:
-                weight = _room(box_shape(tensor, box), device)
-                moments = tuple(_room(box_shape(tensor, mine), device) for _ in PARTS[1:])
-                parts = (*view(tensor, box, (weight,), mine), *moments)
             else:
-                parts = tuple(_room(box_shape(tensor, mine), device) for _ in PARTS)
-            if name not in adopted:
-                allocated += sum(part.nbytes for part in parts)
-            kind = _precision_of(tensor, precision)
-            if weight is None:
-                weight = parts[0]
-                if kind != "fp32":
-                    weight = _room(box_shape(tensor, box), device, DTYPES[kind])
-                    stale.add(name)
-            elif kind != "fp32" and (mine != box or name not in adopted):
+                parts = tuple(one.on(device) for one in room.parts)
+                if len(parts) < len(PARTS):
+                    assert weight is not None
+                    parts = (*view(tensor, box, (weight,), mine), *parts)
+            if _precision_of(tensor, precision) == "fp32":
+                weight = parts[0] if weight is None else weight
+            elif room.weight is not None or mine != box or name not in adopted:
                 stale.add(name)  # after a loss it may have rows that their owner has updated
-            if gradient is None:
-                gradient = _room(box_shape(tensor, box), device)
+            if room.gradient is not None:
+                gradient = room.gradient.on(device)
+            assert weight is not None
+            assert gradient is not None
             shards[name], weights[name], gradients[name] = parts, weight, gradient
             activity.advance()
         buffers = Buffers(weights, gradients)
@@ -102,7 +97,6 @@ class TargetShards:
             buffers=buffers,
             adopted=frozenset(adopted),
             stale=frozenset(stale),
-            bytes_allocated=allocated,
         )
 
     @staticmethod
@@ -123,6 +117,12 @@ class TargetShards:
             activity.advance()
         target.fill(model)
         return target
+
+    @property
+    def bytes_allocated(self) -> int:
+        """Of the shards that are not adopted; buffers are not counted."""
+        made = (parts for name, parts in self.shards.items() if name not in self.adopted)
+        return sum(part.nbytes for parts in made for part in parts)
 
     def fill(self, model: ModelShape) -> None:
         """Write the owned rows of low-precision weights, once the shards have moved.
@@ -165,6 +165,54 @@ def adopted_of(tensor: Tensor, seat: Seat, held: HeldState, precision: Precision
     return Adopted(parts, weight, gradient) if is_one else Adopted(None, None, gradient)
 
 
+class Room(NamedTuple):
+    """A tensor that is to be made."""
+
+    shape: list[int]
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def num_bytes(self) -> int:
+        """Its size."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def on(self, device: Device) -> torch.Tensor:
+        """The tensor, of zeros, its memory touched."""
+        return torch.empty(self.shape, dtype=self.dtype, device=device.torch_device).zero_()
+
+
+class Allocation(NamedTuple):
+    """What a rank makes of a tensor.
+
+    Attributes:
+        parts: of the shard; without the first where that is rows of `weight`.
+        weight: that is multiplied, where it is no part of the shard; None: none is made.
+        gradient: None: none is made.
+    """
+
+    parts: tuple[Room, ...]
+    weight: Room | None
+    gradient: Room | None
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all of it."""
+        return sum(one.num_bytes for one in (*self.parts, self.weight, self.gradient) if one)
+
+
+def allocation(tensor: Tensor, seat: Seat, old: Adopted, precision: Precision) -> Allocation:
+    """What a rank that becomes `seat` makes of a tensor beside what it adopts."""
+    box, mine = shard(tensor, seat), owned(tensor, seat)
+    whole, own = box_shape(tensor, box), box_shape(tensor, mine)
+    kind = _precision_of(tensor, precision)
+    parts, weight = (Room(own),) * len(PARTS) if old.parts is None else (), None
+    if kind != "fp32":
+        weight = Room(whole, DTYPES[kind]) if old.weight is None else None
+    elif mine != box and parts:  # the shard is rows of what is multiplied
+        parts, weight = parts[1:], Room(whole)
+    return Allocation(parts, weight, Room(whole) if old.gradient is None else None)
+
+
 def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
@@ -173,27 +221,12 @@ def bytes_to_make(
     model: ModelShape, seat: Seat, held: HeldState, precision: Precision = "fp32"
 ) -> int:
     """Bytes that `TargetShards.of` allocates: parts, low-precision weights and gradients."""
-    total = 0
-    for tensor in held_tensors(model, seat.layers):
-        box, mine = shard(tensor, seat), owned(tensor, seat)
-        whole, own = (math.prod(box_shape(tensor, one)) for one in (box, mine))
-        parts, weight, gradient = adopted_of(tensor, seat, held, precision)
-        if parts is None:
-            total += own * element_bytes(PARTS)
-            if precision == "fp32":
-                total += (whole - own) * element_bytes(PARTS[:1])
-        if weight is None:
-            total += whole * element_bytes(copies(_precision_of(tensor, precision)))
-        if gradient is None:
-            total += whole * GRADIENT_BYTES
-    return total
+    return sum(
+        allocation(tensor, seat, adopted_of(tensor, seat, held, precision), precision).num_bytes
+        for tensor in held_tensors(model, seat.layers)
+    )
 
 
 def _precision_of(tensor: Tensor, precision: Precision) -> Precision:
     """Of a tensor where it is multiplied or added."""
     return "fp32" if tensor.is_counted else precision
-
-
-def _room(shape: list[int], device: Device, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A tensor of zeros, its memory touched."""
-    return torch.empty(shape, dtype=dtype, device=device.torch_device).zero_()

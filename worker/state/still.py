@@ -20,6 +20,7 @@ from itertools import chain
 import torch
 
 from planner.plans.pieces import Piece
+from planner.wording import first_line
 from worker.device.device import CPU, Device
 from worker.engine.seam import Parts, Progress
 from worker.model.boxes import chunks_of
@@ -122,8 +123,7 @@ class Reading:
                 if not self._live:
                     self._forget_live()
             except Exception as error:  # whatever it is, training goes on
-                sentence = str(error).partition("\n")[0]
-                self._drop(f"no memory for a copy of the state: {sentence}")
+                self._drop(f"no memory for a copy of the state: {first_line(error)}")
             self._changed.notify_all()
         self.waited_s += time.monotonic() - began_s
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from planner.pauses import doubled_s
 from worker.weights.files import File
 
 LOG = logging.getLogger(__name__)
@@ -105,7 +106,7 @@ class Saving:
         return Saving(self._steps)
 
     def _save(self) -> None:
-        pause_s = FIRST_PAUSE_S
+        failures = 0
         while self._steps and not self._cancelled.is_set():
             try:
                 self._steps[0].run(lambda: not self._cancelled.is_set())
@@ -119,8 +120,8 @@ class Saving:
                     "the weights are kept in memory, and the rank tries again"
                 )
                 LOG.warning("%s", self.error)
-                self._cancelled.wait(pause_s)
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                failures += 1
+                self._cancelled.wait(doubled_s(FIRST_PAUSE_S, failures, LONGEST_PAUSE_S))
             else:
                 self.error = None
                 if not self._cancelled.is_set():  # else it may have ended without a result

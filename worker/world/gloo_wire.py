@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
 
+from migration.gloo_transport import REDUCE_OPS
 from migration.transport import ReduceOp
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
@@ -24,7 +25,6 @@ from worker.world.wire import OverHost, Work
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 _TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
 
 
@@ -57,7 +57,7 @@ class GlooWire(OverHost):
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Work:
         """See `Wire`."""
         options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
+        options.reduceOp = REDUCE_OPS[op]
         return self._live(tensor).allreduce([tensor], options)
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> Work:

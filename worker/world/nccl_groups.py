@@ -21,6 +21,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
 from planner.profiles.entries import MAX_CTAS
+from planner.wording import first_line
 from worker.control.store_client import PATIENCE_S
 from worker.errors import DeviceUnusable, RendezvousFailed
 
@@ -144,7 +145,7 @@ def join(
     except torch.OutOfMemoryError:  # no peer's fault
         raise
     except RuntimeError as error:
-        said = str(error).partition("\n")[0]
+        said = first_line(error)
         raise RendezvousFailed(
             f"{size} ranks have met as {name} and did not connect within {deadline_s:g} s ({said})"
         ) from None

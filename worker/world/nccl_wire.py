@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from migration.gloo_transport import REDUCE_OPS
 from migration.transfer import MAX_OPERATIONS
 from migration.transport import Messages, ReduceOp
 from worker.world.nccl_groups import Formed, FormGroup, own_end
@@ -27,7 +28,6 @@ from worker.world.wire import FormWire, Work
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 _TAG = 0
 
 
@@ -55,7 +55,7 @@ class NcclWire:
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp) -> Work:
         """See `Wire`."""
         options = dist.AllreduceOptions()
-        options.reduceOp = _OPS[op]
+        options.reduceOp = REDUCE_OPS[op]
         work: Work = self._live().group.allreduce([tensor], options)
         return work
 

@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from planner.wording import first_line
+
 
 class Watched(Protocol):
     """A wire or a transport on the control plane."""
@@ -33,5 +35,4 @@ class Sentinel:
         try:
             self._wire.watch(self._neighbour)
         except (RuntimeError, ConnectionError) as error:
-            said = str(error).partition("\n")[0]
-            self._gone(f"rank {self._neighbour} is gone: {said}")
+            self._gone(f"rank {self._neighbour} is gone: {first_line(error)}")

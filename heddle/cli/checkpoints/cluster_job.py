@@ -93,7 +93,8 @@ async def run_verb(
         name = checkpoint_job_name(held, verb.name, secrets.token_hex(SUFFIX_BYTES))
         jobs = joined("/apis/batch/v1/namespaces", where, "jobs")
         try:
-            await _may(api.create(jobs, checkpoint_job_body(held, defaults, name, arguments)))
+            body = checkpoint_job_body(held, defaults, name, arguments)
+            await _may(api.create(jobs, body), creates=True)
             say(f"Job {where}/{name} works on {checkpoint.path}")
             return await _followed(api, where, name, show, say)
         except (asyncio.CancelledError, _NotStarted):
@@ -109,12 +110,19 @@ class _NotStarted(OperatorError):
     """The pod of a Job did not start in time."""
 
 
-async def _may(request: Awaitable[Json]) -> Json:
-    """The answer to a request; a lack of rights is said with the remedy."""
+async def _may(request: Awaitable[Json], *, creates: bool = False) -> Json:
+    """The answer to a request; a lack of rights is said with the remedy.
+
+    Args:
+        request: to the API server.
+        creates: it creates an object.  A quota or a policy refuses that object by its name; rights
+            are looked at before its name is read.
+    """
     try:
         return await request
     except ApiRefused as error:
-        if error.status == 403 and "cannot" in str(error):
+        by_admission = creates and (error.name or not error.resource)
+        if error.reason == "Forbidden" and not by_admission:
             raise OperatorError(
                 f"{error}; ask for the role edit of the namespace, or work on PATH", code="Refused"
             ) from None

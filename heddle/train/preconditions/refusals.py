@@ -15,6 +15,7 @@ from heddle.train.preconditions.beginning import beginning
 from heddle.train.preconditions.checkpoint_folder import why_taken
 from heddle.train.preconditions.output_folder import ANOTHER, look
 from heddle.train.script import check_nodes
+from heddle_operator.apis.errors import Mistake
 from heddle_operator.apis.heddlejob import HeddleJob
 from planner.cost.evaluate import cost_of
 from planner.errors import HeddleError
@@ -27,8 +28,8 @@ FP32_BYTES = 4
 COPIES = 2  # of the weights, while the parts of all ranks become one folder
 
 
-def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[str, ...]:
-    """Everything that is refused, a sentence each.
+def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[Mistake, ...]:
+    """Everything that is refused.
 
     Args:
         choices: of the user.
@@ -53,7 +54,7 @@ def check_priced(choices: Choices, profile: Profile) -> None:
         cost_of(choices.plan.plan, choices.job.workload, choices.nodes, profile)
 
 
-def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[str]:
+def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[Mistake]:
     job = choices.job
     yield from _unpriced(choices)
     if not choices.is_measured:
@@ -62,53 +63,56 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
             check_nodes(choices.nodes, choices.script, profile)
             check_priced(choices, profile)
         except HeddleError as error:
-            yield str(error)
+            yield Mistake.of(error)
     if job.spec.output is not None:
         folder = Path(job.spec.output.path)
         removed_bytes = 0
         try:
             use = look(folder, is_fresh, job.name if has_checkpoint(job) else "")
             removed_bytes = sum(path.stat().st_size for path in use.removable) if is_fresh else 0
-            refusal = use.refusal or why_taken(path_of(job))
-            if refusal:
-                yield refusal
+            if use.refusal:
+                yield Mistake(use.refusal, "Taken", "spec.output.path")
+            elif taken := why_taken(path_of(job)):
+                yield Mistake(taken, "Taken", "spec.checkpoint.path")
         except HeddleError as error:
-            yield str(error)
+            yield Mistake.of(error)
         yield from _room(folder, job.workload.model, removed_bytes)
     try:
         beginning(job, is_fresh, makes_data=reads_weights)
     except HeddleError as error:
-        yield str(error)
+        yield Mistake.of(error)
     if reads_weights:
         yield from _not_finite(job)
 
 
-def _unpriced(choices: Choices) -> Iterator[str]:
+def _unpriced(choices: Choices) -> Iterator[Mistake]:
     """Whether each node has a price, where money decides."""
     if choices.job.spec.planner.objective != "Cost":
         return
     for node in (*choices.nodes.nodes, *choices.joiners):
         if node.price is None:
-            yield (
+            said = (
                 f"spec.planner.objective is Cost, and node {node.name!r} has no price; add "
                 "`price`, its money per hour, to the file of --nodes, or write Throughput"
             )
+            yield Mistake(said, "PriceMissing", "price")
             return
 
 
-def _room(folder: Path, model: ModelShape, removed_bytes: int) -> Iterator[str]:
+def _room(folder: Path, model: ModelShape, removed_bytes: int) -> Iterator[Mistake]:
     """Whether the final weights fit on the disk as it is now."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     needed, free = COPIES * weights_bytes(model), shutil.disk_usage(there).free + removed_bytes
     if needed > free:
-        yield (
+        said = (
             f"the final weights need {needed / 1e6:,.1f} MB in {folder}, {COPIES} times their size "
             f"while they are written, and {free / 1e6:,.1f} MB are free there; make room, or "
             f"{ANOTHER}"
         )
+        yield Mistake(said, "Unwritable", "spec.output.path")
 
 
-def _not_finite(job: HeddleJob) -> Iterator[str]:
+def _not_finite(job: HeddleJob) -> Iterator[Mistake]:
     """Whether each number that the job starts from is finite."""
     spec = job.training
     if spec.weights is None:
@@ -119,4 +123,4 @@ def _not_finite(job: HeddleJob) -> Iterator[str]:
     model, family = job.workload.model, family_of(spec.config or {})
     fault = open_weights(Path(spec.weights), model, family).not_finite()
     if fault is not None:
-        yield str(fault)
+        yield Mistake.of(fault)

@@ -12,9 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from heddle.cli.stalls import stall_line
 from heddle.train.run import LocalRun
 from heddle.train.screen.grid import Cell, cells, sparkline
-from heddle.train.stall import stall_line
 from heddle_operator.state.epoch_record import EpochRecord
 from planner.cost.evaluate import cost_of
 from planner.wording import counted
@@ -121,7 +121,7 @@ class LiveView:
             stall = recorder.stall(record.epoch)
             if stall is not None:
                 name = f"epoch {record.epoch} ({record.reason})"
-                restart_s, kill_s = self._run.restart_s, stall.from_kill_s
+                restart_s, kill_s = self._run.restart_s, recorder.from_kill_s(record.epoch)
                 lines.append(stall_line(name, stall.stall_s, stall.parts, restart_s, kill_s))
         return lines + [
             f"{counted(refused.composition.gpus, 'GPU')}: {refused.reason}"

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import Observed, ObservedNode
 from heddle_operator.state.speeds.work import Work, faster_median, measured_work
+from planner.pauses import doubled_s
 from planner.wording import counted
 
 STEP = 0.05  # speeds are told in steps of this
@@ -151,6 +152,20 @@ def _coarse(speed: float) -> float:
     return min(1.0, max(STEP, round(round(speed / STEP) * STEP, 2)))
 
 
+def doubted(since_s: float | None, now: float, *, differs: bool) -> tuple[float | None, bool]:
+    """A belief after one more measurement: since when all differ, and whether that is believed.
+
+    Args:
+        since_s: since when all that was measured before differs; None: it does not.
+        now: by the same clock.
+        differs: whether this measurement does.
+    """
+    if not differs:
+        return None, False
+    since_s = now if since_s is None else since_s
+    return since_s, now - since_s >= BELIEVED_S
+
+
 def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
     """After one more measurement, which is believed if all for so long said the same."""
     held = replace(held, measured_s=now)
@@ -159,10 +174,8 @@ def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
         differs = is_well or abs(speed - held.speed) > CHANGED * held.speed
     else:
         differs = speed < SLOW
-    if not differs:
-        return replace(held, differs_since_s=None)
-    since_s = now if held.differs_since_s is None else held.differs_since_s
-    if now - since_s < BELIEVED_S:
+    since_s, is_believed = doubted(held.differs_since_s, now, differs=differs)
+    if not is_believed:
         return replace(held, differs_since_s=since_s)
     if is_well:
         return KnownSpeed(1.0, now)
@@ -171,7 +184,7 @@ def _measured(held: KnownSpeed, speed: float, now: float) -> KnownSpeed:
 
 def _unmeasured(held: KnownSpeed, now: float, step_s: float) -> KnownSpeed:
     """Without a measurement what differed must be seen anew, and in the end a node is tried."""
-    pause_s = min(FORGOTTEN_LIMIT_S, FORGOTTEN_S * 2.0 ** min(max(held.times, 1) - 1, 30))
+    pause_s = doubled_s(FORGOTTEN_S, max(held.times, 1), FORGOTTEN_LIMIT_S)
     if held.speed < 1 and now - held.measured_s >= max(pause_s, FORGOTTEN_STEPS * step_s):
         return KnownSpeed(1.0, now, None, held.times)
     return replace(held, differs_since_s=None)

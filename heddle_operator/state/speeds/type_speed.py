@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import Observed, ObservedNode
-from heddle_operator.state.speeds.node_speed import BELIEVED_S, planned_speeds
+from heddle_operator.state.speeds.node_speed import doubted, planned_speeds
 from heddle_operator.state.speeds.work import Work, faster_median, measured_work
 
 LATE = 1.5  # times its prediction: what takes longer, or is faster so often, corrects the times
@@ -110,10 +110,9 @@ def type_speeds(nodes: Iterable[ObservedNode]) -> Mapping[str, float]:
 
 def _measured(held: KnownTypeSpeed, speed: float, now: float) -> KnownTypeSpeed:
     """After one more measurement, which is believed if all for so long said the same."""
-    if not _differs(speed, held.speed):
-        return replace(held, differs_since_s=None)
-    since_s = now if held.differs_since_s is None else held.differs_since_s
-    if now - since_s < BELIEVED_S:
+    differs = _differs(speed, held.speed)
+    since_s, is_believed = doubted(held.differs_since_s, now, differs=differs)
+    if not is_believed:
         return replace(held, differs_since_s=since_s)
     return KnownTypeSpeed(1.0 if not _differs(speed, 1.0) else _rounded(speed))
 

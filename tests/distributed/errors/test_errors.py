@@ -197,6 +197,7 @@ def test_any_other_error_is_told_apart_from_that_of_its_peers(
 ) -> None:
     first, last = jobs.wait(jobs.start(spec, "raise_once"), halted)
     assert (last.error_kind, last.error) == ("other", "ZeroDivisionError: division by zero")
+    assert (last.error_site or "").startswith("ZeroDivisionError in worker.")
     assert first.error_kind == "lost peer"
 
 

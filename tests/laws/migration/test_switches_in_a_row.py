@@ -20,7 +20,7 @@ from tests.builders import MOE, moe_plans
 from tests.fakes.transport import Board
 from tests.laws.migration.changes import cut, whole_state
 from tests.unit.worker.changes import change, pod_of
-from tests.unit.worker.switches import AT_7, Watched
+from tests.unit.worker.switches import AT_7, Watched, kept_bytes
 from worker.rank.move import plan_move
 from worker.rank.preparation import Prepared, Successor
 from worker.rank.switch import Switch
@@ -69,10 +69,10 @@ def switch(old, new, homes):
     with ThreadPoolExecutor(len(rows)) as pool:
         outcomes = list(pool.map(lambda row: row[0].run(row[1], lambda: False, lambda: None), rows))
     assert set(outcomes) == {"commit"}
-    for one, _ in rows:
+    for one, held in rows:
         if one.prepared.successor is not None:
-            arrived = one.prepared.move.bytes_needed
-            assert one.prepared.successor.target.bytes_allocated == arrived + one.bytes_copied
+            came = one.prepared.move.bytes_needed + kept_bytes(one.prepared, held)
+            assert one.prepared.successor.target.bytes_allocated == came
     found = [(one.prepared.move.member, one.prepared.successor) for one, _ in rows]
     return {
         (member.node, member.gpu): (successor.target.seat, successor.target.shards)

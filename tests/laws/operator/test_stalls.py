@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle.train.stall import LossTimes, measure_stall
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed
@@ -92,27 +91,6 @@ def test_of_a_loss_it_is_all_the_time_without_a_step_and_noticing_is_all_the_sil
     # The switch waits for its laps, of which one, draining, nobody can tell from preparation.
     assert change.parts["plan_s"] == pytest.approx(loss.plan_s, abs=LAP_S + 1e-6)
     assert min(change.parts.values()) >= 0
-
-
-@given(loss=losses, kill_s=st.floats(-1.0, 0.0))
-def test_one_machine_and_a_cluster_tell_the_same_stall(loss: Loss, kill_s: float) -> None:
-    switch = loss.switch(0, 0.0)
-    seen = LossTimes(kill_s, loss.halted_s, loss.halted_s, loss.adopted_s, loss.prepared_s)
-    stall = measure_stall([switch], seen)
-    record = EpochRecord(
-        epoch=2,
-        plan=PLAN,
-        reason="loss",
-        composition=NODES,
-        adopted_s=loss.adopted_s,
-        outcome="live",
-        closed_s=loss.resumed_s,
-    )
-    agents = {"p0": AgentView(pod="p0", report=_report(switch))}
-    (change,) = reconfigurations(Observed(epochs=(record,), agents=agents))
-    assert stall.stall_s == pytest.approx(change.stall_s)
-    assert stall.parts["detect_s"] == pytest.approx(change.parts["detect_s"], abs=1e-6)
-    assert stall.from_kill_s == pytest.approx(loss.resumed_s - kill_s)
 
 
 def _report(switch: SwitchRecord) -> Report:

@@ -40,3 +40,11 @@ def test_a_front_end_changes_no_other_word_than_the_field():
     assert caught.value.named({"policy": "--policy"}).endswith(
         "its folder as --policy, or use the method search or columns"
     )
+
+
+def test_what_was_found_is_said_with_or_without_what_to_do():
+    said = {"field": "policy", "code": "Damaged", "remedy": "name another {field}"}
+    error = errors.InvalidPolicy("{field} holds 1; 2", **said)
+    assert error.finding == "policy holds 1; 2"
+    assert str(error) == "policy holds 1; 2; name another policy"
+    assert error.named({"policy": "--policy"}) == "--policy holds 1; 2; name another --policy"

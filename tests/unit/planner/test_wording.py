@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from planner.wording import counted, demand_of, did_you_mean, reason_of
+from planner.wording import counted, demand_of, did_you_mean, first_line, reason_of
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,8 @@ def test_what_a_value_must_be_is_said_in_plain_words(data, words):
     with pytest.raises(ValidationError) as caught:
         _Some.model_validate(data)
     assert demand_of(caught.value.errors()[0]) == words
+
+
+def test_the_first_line_of_an_error_is_what_happened():
+    assert first_line(RuntimeError("no room\nException raised from f at x.cc:1")) == "no room"
+    assert first_line(AssertionError()) == ""

@@ -209,6 +209,15 @@ def verify(members):
         return list(pool.map(act, members))
 
 
+def kept_bytes(prepared, held):
+    """Of what stays on a rank, of tensors that are cut otherwise now."""
+    if prepared.successor is None:
+        return 0
+    adopted = prepared.successor.target.adopted
+    kept = [one for one in prepared.move.kept if one.piece.tensor not in adopted]
+    return sum(part.nbytes for one in kept for part in held.read_slice(one))
+
+
 def bytes_to_copy(member, old):
     """Of what stays on this rank in another cut, by the rows that the old and the new one share."""
     before, after, total = member.old_seat(old), member.move.seat, 0

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 
 from migration.errors import NoFreePort, TransferFailed
-from worker.error_kinds import describe_error, has_lost_its_state
+from worker.columns import by_column
+from worker.error_kinds import Trouble, describe_error, has_lost_its_state, site_of
 from worker.errors import (
     DeviceSilent,
     EngineFailed,
@@ -141,3 +142,15 @@ def test_only_an_error_of_the_device_itself_ends_the_process(error, is_lost):
     assert has_lost_its_state(error) == is_lost
     if is_lost:
         assert describe_error(error)[0] == "device"
+
+
+def test_a_site_is_the_class_and_our_innermost_function_whatever_the_sentence_says():
+    sites = set()
+    for key in ("b", "c"):
+        with pytest.raises(ValueError, match=key) as caught:
+            by_column([{"a": 1}, {key: 2}])
+        sites.add(site_of(caught.value))
+        assert Trouble.of(caught.value).site in sites
+    (site,) = sites
+    assert site == "ValueError in worker.columns.by_column"
+    assert site_of(ZeroDivisionError("division by zero")) == "ZeroDivisionError"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from planner.wording import first_line
 from worker.errors import InvalidDataset
 from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
@@ -99,7 +100,7 @@ def parquet_batches(path: str, table: Any, groups: list[int], columns: list[str]
 
 def _no_parquet(path: str, error: Exception) -> InvalidDataset:
     return InvalidDataset(
-        f"input {path!r} cannot be read as Parquet: {(str(error) or 'damaged').splitlines()[0]}",
+        f"input {path!r} cannot be read as Parquet: {first_line(error) or 'damaged'}",
         code="Unreadable",
     )
 

@@ -157,7 +157,7 @@ def test_options_that_contradict_each_other_are_refused(server, arguments):
 
 
 def test_a_cluster_without_the_resource_is_told_apart_from_a_missing_job(server):
-    server.refuses["GET heddlejobs/tiny"] = (404, "404 page not found")
+    server.refuses["GET heddlejobs/tiny"] = (404, 'heddlejobs "tiny" not found')
     assert "the cluster knows no HeddleJobs; install the chart" in refused("status", "tiny")
 
 

@@ -63,7 +63,12 @@ def test_mistakes_are_a_line_each_and_in_json_a_list(tmp_path):
     assert len(str(error).splitlines()) == 2
     done = invoked("--check", str(bad), "--output", "json")
     assert done.exit_code == 2
-    assert len(json.loads(done.output)["mistakes"]) == 2
+    found = json.loads(done.output)["mistakes"]
+    assert [(each["field"], each["code"]) for each in found] == [
+        (mistake.field, mistake.code) for mistake in error.mistakes
+    ]
+    assert {"spec.steps", "spec.colour"} == {each["field"] for each in found}
+    assert [each["message"] for each in found] == str(error).splitlines()
 
 
 @pytest.mark.skipif(Nvml().version() is not None, reason="this machine has an NVIDIA driver")

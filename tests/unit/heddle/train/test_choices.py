@@ -87,8 +87,11 @@ def test_gpus_of_this_machine_are_one_node_of_their_type(tmp_path):
 def test_gpus_of_another_type_or_number_than_are_here_are_refused(tmp_path):
     nodes = tmp_path / "nodes.yaml"
     nodes.write_text("- {name: a, type: a100-80, gpus: 1}\n")
-    for options in (TrainOptions(device="cuda", nodes=nodes), TrainOptions(device="cuda", ranks=2)):
-        with refused(InvalidJob, "Refused") as error:
+    for options, code, field in (
+        (TrainOptions(device="cuda", nodes=nodes), "Mismatch", "type"),
+        (TrainOptions(device="cuda", ranks=2), "Refused", "device"),
+    ):
+        with refused(InvalidJob, code, field) as error:
             choose(job_file(tmp_path), options, MACHINE, FakeDriver())
         assert "h100" in str(error.value) or "1 GPU" in str(error.value)
 

@@ -158,12 +158,12 @@ def test_the_config_map_is_that_of_the_model():
 def test_a_name_of_a_hub_says_to_download_it_and_lists_what_is_trained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (by_path,) = mistakes_of(job({"path": "meta-llama/Llama-3.2-1B"}))
-    assert "there is no such folder" in by_path
+    assert "there is no such folder" in by_path.message
     (by_name,) = mistakes_of(job({"name": "Qwen/Qwen3-8B"}))
-    for sentence in (by_path, by_name):
+    for sentence in (by_path.message, by_name.message):
         assert "download it first and give its folder as spec.model.path" in sentence
-    assert "llama3-8b" in by_name
-    assert "deepseek-v3-like" in by_name
+    assert "llama3-8b" in by_name.message
+    assert "deepseek-v3-like" in by_name.message
     (misspelt,) = mistakes_of(job({"name": "lama3-8b"}))
-    assert "llama3-8b" in misspelt
-    assert "download" not in misspelt
+    assert "llama3-8b" in misspelt.message
+    assert "download" not in misspelt.message

@@ -155,14 +155,15 @@ def test_a_job_that_diverged_fails_once_the_weights_before_the_step_are_written(
 
 def test_the_same_error_twice_at_one_step_fails_the_job_and_not_for_ever():
     operator, cluster = running("a", "b")
-    sentence = "ValueError: token 300 is beyond the vocabulary"
+    sentence = "ValueError: token 300 is beyond the vocabulary at 0x7f0{}"
     for epoch in (1, 2):
         operator.run(lambda _, e=epoch: {r.epoch for _, r in cluster.holders()} == {e})
         for agent, rank in cluster.holders():
-            values = {"error": sentence, "error_kind": "other", "step": 500}
-            agent.change(rank.slot, phase="halted", **values)
+            said = sentence.format(epoch)
+            values = {"error": said, "error_site": "ValueError in worker.x.f", "step": 500}
+            agent.change(rank.slot, phase="halted", error_kind="other", **values)
     decision = operator.run(lambda d: d.phase == "Failed")
-    words = f"the same error came twice after step 500: {sentence}"
+    words = f"the same error came twice after step 500: {sentence.format(2)}"
     assert (decision.reason, decision.message) == ("DeterministicError", words)
     assert len(cluster.records.all) == 2
 

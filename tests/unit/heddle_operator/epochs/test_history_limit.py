@@ -126,7 +126,7 @@ def test_the_newest_record_stays_even_if_none_is_to_be_kept():
 
 
 def test_a_record_stays_while_its_errors_count():
-    failure = Failure("device", "out of memory", 3, 7, (("a", 0),))
+    failure = Failure(kind="device", sentence="out of memory", epoch=3, step=7, gpus=(("a", 0),))
     failed = replace(a_record(3), closed_s=90.0, failures=(failure,))
     assert pruned([*TEN[:2], failed, *TEN[3:]], a_view(epoch=10)) == [1, 2, 4, 5, 6, 7, 8]
 

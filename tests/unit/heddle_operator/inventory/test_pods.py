@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.inventory.pods import RELEASED_S, view_pod
-from worker.agent.agent import RELEASE_BEFORE_S
+from heddle_operator.inventory.pods import view_pod
+from worker.contract import RELEASE_BEFORE_S
 
 NOW_S = 1_000_000.0
 DUE = "1970-01-12T13:46:30Z"  # ten seconds before NOW_S
@@ -96,9 +96,8 @@ def test_a_terminating_pod_runs_on_while_its_node_lives():
 
 
 def test_a_terminating_pod_trains_on_until_shortly_before_the_end_of_its_grace():
-    assert RELEASED_S == RELEASE_BEFORE_S
     found = view(a_pod(metadata={"deletionTimestamp": "1970-01-12T13:47:00Z"}))
-    assert found.leaving_at_s == pytest.approx(1_000_020.0 - RELEASED_S - 999_000.0)
+    assert found.leaving_at_s == pytest.approx(1_000_020.0 - RELEASE_BEFORE_S - 999_000.0)
     assert view(a_pod()).leaving_at_s is None
 
 

@@ -38,6 +38,25 @@ def test_a_refusal_has_its_status_and_the_servers_own_words(tmp_path, status):
     assert run(tmp_path, test) == status
 
 
+def test_a_refusal_has_the_reason_and_the_object_of_the_servers_status(tmp_path):
+    async def test(server, api):
+        with pytest.raises(ApiRefused) as error:
+            await api.get(POD)
+        found = error.value
+        return found.status, found.reason, found.resource, found.name
+
+    assert run(tmp_path, test) == (404, "NotFound", "pods", POD.rsplit("/", 1)[1])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"404 page not found\n", "404 page not found"), (b"", "HTTP 404"), (b"[1]", "[1]")],
+)
+def test_an_answer_that_is_no_status_is_quoted(data, message):
+    found = ApiRefused.of(404, data, "HTTP 404")
+    assert (str(found), found.reason, found.name, found.causes) == (message, "", "", frozenset())
+
+
 def test_a_server_that_does_not_answer_has_status_0_and_is_named(tmp_path):
     async def test(server, api):
         await server.stop()

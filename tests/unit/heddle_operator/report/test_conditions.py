@@ -266,7 +266,7 @@ def test_a_fabric_that_hangs_is_named_with_its_nodes_while_the_old_plan_trains()
     operator = running("a")
     said = "the first operation of rank 0 on a with rank 1 on b has not ended in 60 s"
     epochs = operator.cluster.snapshot().epochs
-    failure = Failure("fabric", said, 2, 0, (("b", 0),))
+    failure = Failure(kind="fabric", sentence=said, epoch=2, step=0, gpus=(("b", 0),))
     failed = dataclasses.replace(epochs[-1], epoch=2, outcome="aborted", failures=(failure,))
     found = conditions(operator, epochs=(*epochs, failed))
     assert found["DeviceReady"] == (False, "FabricHangs", said)

@@ -194,7 +194,9 @@ def test_a_node_whose_gpus_are_not_whole_is_told_of_once(most, is_told):
 
 
 def test_a_fabric_that_hangs_is_told_beside_the_change_that_it_ended():
-    failure = Failure("fabric", "rank 0 on a with rank 1 on b", 3, 0, (("b", 0),))
+    failure = Failure(
+        kind="fabric", sentence="rank 0 on a with rank 1 on b", epoch=3, step=0, gpus=(("b", 0),)
+    )
     closing = CloseEpoch(epoch=3, outcome="aborted", message="because", failures=(failure,))
     decision = Decision(actions=(closing,), phase="Running", message="")
     _, event = events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())

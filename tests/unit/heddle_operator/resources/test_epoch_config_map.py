@@ -64,8 +64,19 @@ RECORDS = {
         outcome="aborted",
         closed_s=12.75,
         step_s=0.1 + 0.2,
-        cause=(Failure("other", "ValueError: no", 6, 3, (("a", 0), ("b", 1))),),
-        failures=(Failure("device", "out of memory", 7, 4, (("a", 0),)),),
+        cause=(
+            Failure(
+                kind="other",
+                sentence="ValueError: no",
+                epoch=6,
+                step=3,
+                gpus=(("a", 0), ("b", 1)),
+                site="ValueError in worker.x",
+            ),
+        ),
+        failures=(
+            Failure(kind="device", sentence="out of memory", epoch=7, step=4, gpus=(("a", 0),)),
+        ),
         start_failures=(StartFailure("a", "image", "ErrImagePull: no such image", 3, 4),),
     ),
 }

@@ -53,7 +53,7 @@ def test_the_operator_refuses_a_number_beyond_a_limit_of_the_resource(limit):
     for name in path[:-1]:
         at = at.setdefault(name, {})
     at[path[-1]] = bound if exclusive else bound + (1 if kind == "maximum" else -1)
-    assert any(f"spec.{'.'.join(path)}" in mistake for mistake in mistakes_of(body))
+    assert any(f"spec.{'.'.join(path)}" in each.message for each in mistakes_of(body))
 
 
 def test_a_section_that_is_not_given_gets_no_default():

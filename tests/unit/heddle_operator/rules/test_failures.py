@@ -23,8 +23,14 @@ from heddle_operator.state.situation import situation
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import RankExit, RankReport
 
-BROKEN = Failure("device", "out of memory", 1, 7, (("b", 0),))
-WRONG = Failure("other", "ValueError: token 300 is beyond the vocabulary", 1, 7, (("b", 0),))
+BROKEN = Failure(kind="device", sentence="out of memory", epoch=1, step=7, gpus=(("b", 0),))
+WRONG = Failure(
+    kind="other",
+    sentence="ValueError: token 300 is beyond the vocabulary",
+    epoch=1,
+    step=7,
+    gpus=(("b", 0),),
+)
 
 
 def running(*nodes, **elastic):
@@ -57,7 +63,9 @@ def test_a_change_is_given_up_as_soon_as_a_rank_says_that_it_failed():
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
     assert cluster.now - failed_s <= 1.0
     (failure,) = cluster.records.all[-1].failures
-    assert failure == Failure("device", "out of memory", 2, 0, (("b", 0),))
+    assert failure == Failure(
+        kind="device", sentence="out of memory", epoch=2, step=0, gpus=(("b", 0),)
+    )
 
 
 def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
@@ -170,6 +178,15 @@ def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoc
     assert not comes_again([record], replace(WRONG, epoch=2, step=8))
     assert not comes_again([record], replace(WRONG, epoch=2, sentence="another"))
     assert not comes_again([replace(record, cause=(BROKEN,))], replace(BROKEN, epoch=2))
+
+
+def test_an_error_comes_again_from_the_same_site_whatever_time_or_address_its_sentence_has():
+    _, cluster = running("a")
+    known = replace(WRONG, site="ValueError in worker.x.f", sentence="<x at 0x7f10> after 3.1 s")
+    record = replace(cluster.records.all[-1], cause=(known,))
+    again = replace(known, epoch=2, sentence="<x at 0x7f98> after 3.2 s")
+    assert comes_again([record], again)
+    assert not comes_again([record], replace(again, site="ValueError in worker.x.g"))
 
 
 def test_a_record_with_errors_is_kept_while_they_count():

@@ -112,7 +112,7 @@ def test_a_pod_that_comes_back_with_the_state_of_a_past_epoch_is_no_holder_and_g
 
 def test_an_attempt_whose_error_is_known_is_no_separation():
     job, observed, now = halted("a", "b", attempts=1)
-    failure = Failure("device", "out of memory", 2, 7, (("a", 0),))
+    failure = Failure(kind="device", sentence="out of memory", epoch=2, step=7, gpus=(("a", 0),))
     failed = replace(observed.epochs[-1], failures=(failure,))
     observed = replace(observed, epochs=(*observed.epochs[:-1], failed))
     where = situation(observed, now, Settings())

@@ -17,8 +17,18 @@ from tests.unit.worker.changes import change, plan
 from worker.agent.agent import Agent, AgentSettings
 from worker.agent.fork_server_start import ForkServer
 from worker.agent.forkserver import ENVIRONMENT, MESSAGE_BYTES
-from worker.control.messages import FROM_FORK_SERVER, Exited, Fork, Forked, ForkRefused, Warm
+from worker.control.messages import (
+    FROM_FORK_SERVER,
+    FROM_PROCESS,
+    Exited,
+    Failed,
+    Fork,
+    Forked,
+    ForkRefused,
+    Warm,
+)
 from worker.device.environment import environment_of
+from worker.error_kinds import Trouble
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
@@ -107,8 +117,11 @@ def test_an_error_is_told_through_the_childs_own_channel(server):
     channel = server.fork("fail")
     pid = server.hear().pid
     (line,) = read_all(channel)
-    assert json.loads(line)["type"] == "error"
-    assert json.loads(line)["error"].strip().endswith("ValueError: nothing works")
+    assert FROM_PROCESS.validate_json(line) == Failed(
+        trouble=Trouble(
+            "ValueError: nothing works", "other", "ValueError in worker.agent.forkserver._child"
+        )
+    )
     assert server.hear() == Exited(pid=pid, code=1)
 
 
@@ -116,7 +129,7 @@ def test_an_error_that_a_user_can_cause_is_told_as_its_sentence_alone(server):
     channel = server.fork("refuse")
     pid = server.hear().pid
     (line,) = read_all(channel)
-    assert json.loads(line)["error"] == "HEDDLE_WIRE asks for nccl"
+    assert FROM_PROCESS.validate_json(line).trouble.sentence == "HEDDLE_WIRE asks for nccl"
     assert server.hear() == Exited(pid=pid, code=1)
 
 
@@ -240,7 +253,8 @@ def test_an_agent_tells_of_each_rank_that_could_not_be_forked_and_forks_the_stor
 
     limit(1)
     found, _ = asyncio.run(main())
-    assert {(gone.slot, gone.code, gone.error) for gone in found.exits} == {(0, 1, NO_PROCESS)}
+    told = {(gone.slot, gone.code, gone.error, gone.error_kind) for gone in found.exits}
+    assert told == {(0, 1, NO_PROCESS, "other")}
     assert len({gone.pid for gone in found.exits}) == 2  # the operator knows exits by their pids
     assert found.ranks == ()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.control.channel import Channel
-from worker.control.messages import Beat, Failed, HaltNow, Save
+from worker.control.messages import Beat, HaltNow, Save, StoreListens
 
 BEAT = Beat(progress=0, part="forward", waiting=False)
 
@@ -26,7 +26,7 @@ def ends():
 
 
 def halt(text="a peer is silent"):
-    return HaltNow(epoch=1, reason=text)
+    return HaltNow(epoch=1, sentence=text)
 
 
 def test_looking_waits_for_nothing(ends):
@@ -51,7 +51,7 @@ def test_messages_arrive_whole_and_in_order_however_they_are_cut(texts, size):
         for start in range(0, len(data), size):
             agent.sendall(data[start : start + size])
             while (message := channel.receive(0)) is not None:
-                received.append(message.reason)
+                received.append(message.sentence)
     assert received == texts
 
 
@@ -105,11 +105,11 @@ def test_two_threads_never_mix_their_messages(ends):
     def say(name):
         start.wait()
         for _ in range(50):
-            channel.send(Failed(error=name * 20_000, at_s=ord(name)))
+            channel.send(StoreListens(address=name * 20_000))
 
     with ThreadPoolExecutor(2) as pool:
         for name in ("a", "b"):
             pool.submit(say, name)
         with agent.makefile("rb") as lines:
             heard = [json.loads(next(lines)) for _ in range(100)]
-    assert all(message["error"] == chr(int(message["at_s"])) * 20_000 for message in heard)
+    assert {message["address"] for message in heard} == {"a" * 20_000, "b" * 20_000}

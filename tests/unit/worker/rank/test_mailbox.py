@@ -53,7 +53,7 @@ def tell(agent, message):
 
 
 def halt(text="a peer is silent"):
-    return HaltNow(epoch=3, reason=text)
+    return HaltNow(epoch=3, sentence=text)
 
 
 def kept(rank, activity=None, on_urgent=lambda message: None):
@@ -126,7 +126,7 @@ def test_messages_come_in_order(texts):
         mailbox = kept(rank)
         for text in texts:
             tell(agent, halt(text))
-        assert [mailbox.next(10).reason for _ in texts] == texts
+        assert [mailbox.next(10).sentence for _ in texts] == texts
         assert mailbox.next(0) is None
 
 

@@ -213,16 +213,33 @@ def test_a_template_that_its_author_may_not_have_starts_nothing(server):
 
 
 @pytest.mark.parametrize(
-    "what", ["POST jobs", "GET tiny-token", "GET configmaps"], ids=["Jobs", "Secret", "records"]
+    ("what", "details"),
+    [
+        ("POST jobs", {"kind": "jobs", "group": "batch"}),
+        ("GET tiny-token", {"kind": "secrets", "name": "tiny-token"}),
+        ("GET configmaps", {"kind": "configmaps"}),
+    ],
+    ids=["Jobs", "Secret", "records"],
 )
-def test_a_caller_without_the_right_is_told_so_in_a_sentence(server, what):
+def test_a_caller_without_the_right_is_told_so_in_a_sentence(server, what, details):
     saving(server)
     on_record(server)
-    words = 'jobs.batch is forbidden: User "u" cannot create resource "jobs"'
-    server.refuses[what] = (403, words)
+    words = 'jobs.batch is forbidden: User "u" may not create resource "jobs"'
+    server.refuses[what] = (403, words, details)
     said_ = refused("checkpoint", "rm", "--job", "tiny", "--step", "3")
     assert said_.startswith(words)
     assert "ask for the role edit" in said_
+
+
+@pytest.mark.parametrize(
+    "details", [{"kind": "jobs", "name": "tiny-rm"}, {}], ids=["quota", "webhook"]
+)
+def test_a_job_that_a_quota_or_a_policy_refuses_is_no_lack_of_rights(server, details):
+    saving(server)
+    on_record(server)
+    words = "exceeded quota: the namespace cannot hold another Job"
+    server.refuses["POST jobs"] = (403, words, details)
+    assert refused("checkpoint", "rm", "--job", "tiny", "--step", "3") == words
 
 
 def test_a_pod_that_waits_is_explained_and_its_job_deleted_after_the_time(server, monkeypatch):

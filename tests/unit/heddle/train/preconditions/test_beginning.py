@@ -80,8 +80,10 @@ def test_a_checkpoint_of_other_settings_is_refused_before_the_run(tmp_path, pair
     choices = job_of(tmp_path, pair, **change)
     for reads_weights in (True, False):
         (line,) = refusals(choices, is_fresh=False, reads_weights=reads_weights)
-        assert line.startswith(f"step 8 in {tmp_path}/saves/tiny: the checkpoint {sentence}")
-        assert line.endswith(", or --fresh")
+        assert line.message.startswith(
+            f"step 8 in {tmp_path}/saves/tiny: the checkpoint {sentence}"
+        )
+        assert line.message.endswith(", or --fresh")
     assert refusals(choices, is_fresh=True, reads_weights=True) == ()
 
 
@@ -123,4 +125,4 @@ def test_a_check_makes_pairs_of_texts_and_compares_them(tmp_path, monkeypatch):
     saved(choices, Attempt(1, 8), "0123")
     assert refusals(choices, is_fresh=False, reads_weights=False) == ()  # the run finds it
     (line,) = refusals(choices, is_fresh=False, reads_weights=True)
-    assert "the checkpoint is of another data set" in line
+    assert "the checkpoint is of another data set" in line.message

@@ -66,7 +66,7 @@ def test_gpus_of_a_plan_are_the_ranks_of_this_machine(tmp_path):
 
 def test_mode_manual_asks_for_a_plan_and_takes_it(tmp_path):
     path = job_file(tmp_path, spec__elastic={"mode": "Manual"})
-    with refused(InvalidJob, "Refused"):
+    with refused(InvalidJob, "Unsupported", "spec.elastic.mode"):
         choose(path, TrainOptions(), MACHINE)
     file = plan_file(tmp_path, pipeline(batch_of(tmp_path)))
     assert choose(path, TrainOptions(plan=file), MACHINE).plan is not None
@@ -120,4 +120,4 @@ def test_a_plan_that_emulated_nodes_cannot_price_is_found(tmp_path):
     assert refusals(chosen(tmp_path, fit, nodes=nodes), False, False) == ()
     large = plan_file(tmp_path, pipeline(batch, "demo-fast", micro_batch=batch))
     (line,) = refusals(chosen(tmp_path, large, nodes=nodes), False, False)
-    assert f"micro-batch {batch}" in line
+    assert f"micro-batch {batch}" in line.message

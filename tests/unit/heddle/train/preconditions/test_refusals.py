@@ -28,17 +28,19 @@ def test_emulated_types_without_a_profile_of_the_model_are_found(tmp_path):
     nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
     assert found(job_file(tmp_path), nodes=nodes) == ()
     other, *_ = found(job_file(tmp_path, spec__model={"name": "llama3-8b"}), nodes=nodes)
-    assert "is of GPU type 'demo-fast', for which llama3-8b has no profile" in other
+    assert "is of GPU type 'demo-fast', for which llama3-8b has no profile" in other.message
+    assert (other.code, other.field) == ("Unknown", "type")
     script.write_text("- {at_step: 3, join: {name: b, type: h100, gpus: 1}}")
     (joined,) = found(job_file(tmp_path), nodes=nodes, script=script)
-    assert "node 'b' is of GPU type 'h100'" in joined
+    assert "node 'b' is of GPU type 'h100'" in joined.message
 
 
 def test_a_node_without_a_price_is_found_where_money_decides(tmp_path):
     nodes, job = tmp_path / "nodes.yaml", job_file(tmp_path, spec__planner={"objective": "Cost"})
     nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
     (line,) = found(job, nodes=nodes)
-    assert "node 'a' has no price" in line
+    assert "node 'a' has no price" in line.message
+    assert (line.code, line.field) == ("PriceMissing", "price")
     nodes.write_text("- {name: a, type: demo-fast, gpus: 1, price: 2}")
     assert found(job, nodes=nodes) == ()
 
@@ -47,7 +49,7 @@ def test_a_folder_that_holds_a_run_is_found(tmp_path):
     (tmp_path / "out" / "measurements").mkdir(parents=True)
     (tmp_path / "out" / "measurements" / "steps-epoch-0001.jsonl").touch()
     (line,) = found(job_file(tmp_path))
-    assert "holds files of another run" in line
+    assert "holds files of another run" in line.message
     assert found(job_file(tmp_path), is_fresh=True) == ()
 
 
@@ -59,7 +61,7 @@ def test_a_weight_that_is_not_finite_is_found_where_they_are_read(tmp_path):
     save_file(held, folder / "model.safetensors")
     path = job_file(tmp_path, spec__model={"path": str(folder)})
     (line,) = found(path)
-    assert "'model.norm.weight' in " in line
+    assert "'model.norm.weight' in " in line.message
     assert found(path, reads_weights=False) == ()
     seeded = job_file(tmp_path, spec__model={"path": str(folder), "init": "Seed"})
     assert found(seeded) == ()
@@ -73,7 +75,9 @@ def test_a_disk_that_is_too_small_for_the_weights_is_found(tmp_path):
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk], check=True)
     try:
         (line,) = found(job_file(tmp_path), output=disk / "new")
-        assert f"the final weights need 2.2 MB in {disk / 'new'}, 2 times their size" in line
-        assert "make room, or name another folder with --output-path" in line
+        assert (
+            f"the final weights need 2.2 MB in {disk / 'new'}, 2 times their size" in line.message
+        )
+        assert "make room, or name another folder with --output-path" in line.message
     finally:
         subprocess.run(["umount", "--lazy", disk], check=True)
