@@ -58,7 +58,7 @@ def data() -> None:
 @click.option(
     "--processes",
     type=click.IntRange(1),
-    help="Number of reading processes.  [default: one per core]",
+    help="Number of reading processes.  [default: one per usable core]",
 )
 @click.option(
     "--cache",

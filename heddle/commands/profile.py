@@ -18,6 +18,7 @@ import click
 
 from heddle.cli.options import A_FILE
 from planner.cluster.composition import LABEL
+from planner.cores import usable_cores
 from planner.model.catalogue import find_model
 from planner.model.workload import GpuWire, Precision, usual_workload
 from planner.profiles.entries import LinkCost
@@ -343,7 +344,7 @@ def _device(asked: str | None) -> str:
 def _devices(device: str) -> int:
     import torch
 
-    return torch.cuda.device_count() if device == "cuda" else os.cpu_count() or 1
+    return torch.cuda.device_count() if device == "cuda" else usable_cores()
 
 
 def _check_tp(allows: Any, name: str, degrees: tuple[int, ...], device: str) -> None:
