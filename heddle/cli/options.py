@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import click
 
 from planner.errors import InvalidRequest
+from planner.model.workload import Zero
 from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -61,6 +62,22 @@ class Finite(click.FloatRange):
         return number
 
 
+class ZeroStage(click.Choice[str]):
+    """A word or number of a ZeRO stage; the value is the word of `spec.planner.zero`."""
+
+    WORDS: ClassVar = {word.lower(): word for word in get_args(Zero)}
+    STAGES: ClassVar = {"0": "Off", "1": "Stage1"}
+
+    def __init__(self) -> None:
+        super().__init__((*self.WORDS, *self.STAGES))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word, of type `Zero`."""
+        chosen = super().convert(value, param, ctx)
+        return (self.WORDS | self.STAGES)[chosen]
+
+
+ZERO_STAGE = ZeroStage()
 ABOVE_0 = Finite(0, min_open=True)
 AT_LEAST_1 = click.IntRange(1)
 SHOWN = {"show_default": True}  # settings of a command: its help says every default

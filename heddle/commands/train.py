@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from heddle.cli.options import A_FILE
+from heddle.cli.options import A_FILE, ZERO_STAGE
 
 if TYPE_CHECKING:
     from heddle.train.choices import Choices
     from heddle.train.machine import Machine
     from heddle.train.run import RunOptions
+    from planner.model.workload import Zero
 
 BY_SIGNAL = 128  # a shell adds the number of the signal that ended a program
 NARROW = 80  # columns below which the live view does not fit
@@ -60,7 +61,7 @@ MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported h
 )
 @click.option(
     "--zero",
-    type=click.Choice(("off", "stage1", "auto")),
+    type=ZERO_STAGE,
     help="ZeRO stage, as in `heddle plan`.  [default: spec.planner.zero]",
 )
 @click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
@@ -111,7 +112,7 @@ def train(
     nodes: Path | None,
     script: Path | None,
     plan: Path | None,
-    zero: Literal["off", "stage1", "auto"] | None,
+    zero: Zero | None,
     interactive: bool,
     headless: bool,
     output: str,

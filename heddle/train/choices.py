@@ -30,6 +30,7 @@ from heddle_operator.apis.spec import Output
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
+from planner.model.workload import Zero
 from planner.strict_yaml import read_yaml
 from planner.wording import reason_of
 from worker.checkpoint.vaults.open_vault import folder_of
@@ -65,7 +66,7 @@ class TrainOptions:
     device: Literal["cpu", "cuda"] | None = None
     log_format: Format | None = None
     plan: Path | None = None
-    zero: Literal["off", "stage1", "auto"] | None = None
+    zero: Zero | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ def _before_the_switch(
     """
     adopted_until_live_s = (record.closed_s or record.adopted_s) - record.adopted_s
     prepare_s = min(waited_s, max(0.0, adopted_until_live_s - (_stall_s(slowest) - waited_s)))
-    detect_s = waited_s - prepare_s  # of an agent of an earlier version, planning with it
+    detect_s = waited_s - prepare_s  # of a rank that did not halt, planning with it
     if slowest.halted_s is not None:
         detect_s = max(0.0, min(waited_s, slowest.halted_s - (slowest.stopped_s or 0.0)))
         prepare_s = min(prepare_s, waited_s - detect_s)
