@@ -10,6 +10,7 @@ from typing import Any
 
 from heddle.demo.job import MODELS, TEXT_BYTES, demo_job, text_folder
 from heddle.demo.scenario import JOINERS
+from heddle.local.child import run_heddle
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
 from heddle.train.script import Event
@@ -73,15 +74,10 @@ class DemoRun(LocalRun):
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
-        await self.call(
-            "worker",
-            "reference",
-            "--training",
-            str(training),
-            "--steps",
-            str(self.recorder.step),
-            "--output",
-            str(losses),
+        steps = str(self.recorder.step)
+        where = ("--training", str(training), "--steps", steps, "--output", str(losses))
+        await run_heddle(
+            ("worker", "reference", *where), "the comparison failed", self._environment
         )
         self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
 
