@@ -120,7 +120,7 @@ def picture_file(context: click.Context, option: click.Parameter, path: Path | N
 def gpu_options(otherwise: str = "") -> Decorator[Any]:
     """Give a command `text` and `nodes`: the GPUs, as text or as a file; `otherwise` if neither."""
     default = f"  [default: {otherwise}]" if otherwise else ""
-    return _together(
+    return together(
         click.option(
             "--composition",
             "text",
@@ -140,14 +140,14 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
 
 def answer_options(picture: str) -> Decorator[Any]:
     """Give a command `profiles`, `output` and `picture`, which shows what is said."""
-    return _together(
+    return together(
         click.option(
             "--profile",
             "profiles",
             type=A_FILE,
             help="Folder of profiles, instead of Heddle's own.",
         ),
-        output_option,
+        format_option("table"),
         click.option(
             "--picture",
             type=A_FILE,
@@ -157,16 +157,20 @@ def answer_options(picture: str) -> Decorator[Any]:
     )
 
 
-output_option = click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Format of the output.",
-)
+def format_option(for_people: str, said_of_json: str = "") -> Decorator[Any]:
+    """Give a command `output`: the form for people, `text` or `table`, or `json`."""
+    more = f"; {said_of_json}" if said_of_json else "."
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice((for_people, "json")),
+        default=for_people,
+        show_default=True,
+        help=f"Format of the output{more}",
+    )
 
 
-def _together(*options: Decorator[Any]) -> Decorator[Any]:
+def together(*options: Decorator[Any]) -> Decorator[Any]:
     """Several options as one decorator, in the help in this order."""
 
     def decorate(command: Command) -> Command:
@@ -177,7 +181,7 @@ def _together(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
-effort_options = _together(  # how hard to look for a plan
+effort_options = together(  # how hard to look for a plan
     click.option(
         "--rollouts",
         default=DEFAULT_ROLLOUTS,

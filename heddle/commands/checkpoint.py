@@ -24,9 +24,9 @@ from heddle.cli.options import (
     SHOWN,
     Command,
     Finite,
+    format_option,
     job_named,
     namespace_option,
-    output_option,
 )
 from heddle.cli.progress import bytes_bar
 from heddle.cli.tables import FEW
@@ -77,7 +77,7 @@ def checkpoint() -> None:
 @checkpoint.command(name="ls", context_settings=SHOWN)
 @path_argument
 @job_option
-@output_option
+@format_option("table")
 def list_(path: str | None, job: str | None, output: str) -> None:
     """List the checkpoints in PATH, the newest first."""
     if (path := _path(path, job)) is None:
@@ -97,7 +97,7 @@ def list_(path: str | None, job: str | None, output: str) -> None:
 @path_argument
 @job_option
 @step_option
-@output_option
+@format_option("table")
 def show(path: str | None, job: str | None, step: int | None, output: str) -> None:
     """Show a checkpoint in PATH, and the settings of its job."""
     if (path := _path(path, job)) is None:
@@ -121,7 +121,7 @@ def show(path: str | None, job: str | None, step: int | None, output: str) -> No
     type=click.IntRange(0),
     help="Step of the checkpoint.  [default: the newest with a manifest]",
 )
-@output_option
+@format_option("table")
 def verify(path: str | None, job: str | None, step: int | None, output: str) -> int:
     """Read a checkpoint in PATH, and check every byte of it.
 
@@ -179,7 +179,7 @@ def verify(path: str | None, job: str | None, step: int | None, output: str) -> 
 )
 @dtype_option("fp32")
 @overwrite_option
-@output_option
+@format_option("table")
 def export(
     path: str | None,
     folder: Path | None,
@@ -261,7 +261,7 @@ def export(
     "--all-but", type=AT_LEAST_1, help="Number of whole checkpoints that stay, the newest ones."
 )
 @click.option("--yes", is_flag=True, help="Remove without a question, also the newest whole one.")
-@output_option
+@format_option("table")
 def rm(
     path: str | None,
     job: str | None,
@@ -330,7 +330,7 @@ def rm(
     show_default=True,
     help="Seconds to wait until the checkpoint is whole.",
 )
-@output_option
+@format_option("table")
 def now(
     name: str | None, job: str | None, namespace: str | None, timeout: float, output: str
 ) -> None:

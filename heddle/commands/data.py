@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from heddle.cli.options import A_FILE, NamedPath
+from heddle.cli.options import A_FILE, NamedPath, format_option
 
 
 @click.group()
@@ -138,22 +138,15 @@ def prepare(
     type=click.IntRange(0, 1000),
     help="Number of documents to show the beginning of.",
 )
-@click.option(
-    "--output",
-    "form",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Format of the output.",
-)
-def show(prefix: Path, tokenizer: Path | None, documents: int, form: str) -> None:
+@format_option("text")
+def show(prefix: Path, tokenizer: Path | None, documents: int, output: str) -> None:
     """Show what is in the data set PREFIX.bin and PREFIX.idx."""
     import json
 
     from worker.data.show import as_text, contents
 
     found = contents(str(prefix), tokenizer, documents)
-    if form == "json":
+    if output == "json":
         plain = {**found._asdict(), "beginnings": [b._asdict() for b in found.beginnings]}
         click.echo(json.dumps(plain, indent=1))
     else:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
+from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, format_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.tables import aligned
 from planner.errors import InvalidPolicy, InvalidRequest
@@ -74,7 +74,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     type=Finite(0),
     help="Seconds between states of the training on disk.",
 )
-@output_option
+@format_option("table")
 def train_policy(
     model: str,
     types: str | None,

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.demo.job import MODELS, TEXT_BYTES, demo_job, text_folder
+from heddle.demo.job import MODELS, demo_job, text_folder
 from heddle.demo.scenario import JOINERS
 from heddle.local.child import run_heddle
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
 from heddle.train.script import Event
+from heddle_operator.apis.data import TEXT_BYTES
 from planner.cluster.composition import Composition
 from planner.profiles.profile import load_profile
 

@@ -22,6 +22,7 @@ from worker.training_settings import (
 )
 
 _TEXTS = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES, "/")
+TEXT_BYTES = 2_000_000  # of the built-in text in pods and in the demo
 BUILTIN = "builtin:"  # stands before the name of a built-in text in place of a path
 PathText = Annotated[str, StringConstraints(max_length=1000)]
 
