@@ -6,7 +6,7 @@ Invariant: each is written once, so that it means the same to all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
@@ -65,8 +65,8 @@ class Finite(click.FloatRange):
 class ZeroStage(click.Choice[str]):
     """A word or number of a ZeRO stage; the value is the word of `spec.planner.zero`."""
 
-    WORDS: ClassVar = {word.lower(): word for word in get_args(Zero)}
-    STAGES: ClassVar = {"0": "Off", "1": "Stage1"}
+    WORDS: ClassVar[Mapping[str, str]] = {word.lower(): word for word in get_args(Zero)}
+    STAGES: ClassVar[Mapping[str, str]] = {"0": "Off", "1": "Stage1"}
 
     def __init__(self) -> None:
         super().__init__((*self.WORDS, *self.STAGES))
@@ -74,7 +74,7 @@ class ZeroStage(click.Choice[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The word, of type `Zero`."""
         chosen = super().convert(value, param, ctx)
-        return (self.WORDS | self.STAGES)[chosen]
+        return {**self.WORDS, **self.STAGES}[chosen]
 
 
 ZERO_STAGE = ZeroStage()

@@ -66,7 +66,7 @@ from worker.errors import WorkerError
     help="Number of measurements; the smallest counts.",
 )
 @click.option(
-    "--output-folder",
+    "--output-path",
     type=A_FILE,
     default=Path("measured-profiles"),
     show_default=True,
@@ -97,7 +97,7 @@ def profile(
     precision: Precision | None,
     device: str | None,
     repeats: int,
-    output_folder: Path,
+    output_path: Path,
     wire: GpuWire,
     max_tiling: int,
 ) -> None:
@@ -106,7 +106,7 @@ def profile(
     A further GPU type or TP degree adds its entries to the profile. A TP degree above 1 needs that
     many devices; on CPU they are processes. `heddle profile --gpu-type NAME links` measures links.
     """
-    asked = Asked(output_folder, model, gpu_type, device, repeats)
+    asked = Asked(output_path, model, gpu_type, device, repeats)
     ctx.obj = asked, wire
     if ctx.invoked_subcommand is None:
         where = _checked(asked)

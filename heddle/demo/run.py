@@ -76,7 +76,7 @@ class DemoRun(LocalRun):
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
         steps = str(self.recorder.step)
-        where = ("--training", str(training), "--steps", steps, "--output", str(losses))
+        where = ("--training", str(training), "--steps", steps, "--output-path", str(losses))
         await run_heddle(
             ("worker", "reference", *where), "the comparison failed", self._environment
         )

@@ -131,7 +131,7 @@ class Data(Section):
         """
         tokenizer = () if self.tokenizer is None else ("--tokenizer", self.tokenizer)
         return tuple(
-            ("data", "prepare", *source, *tokenizer, "--output", _made(folder, index))
+            ("data", "prepare", *source, *tokenizer, "--output-path", _made(folder, index))
             for index, source in (
                 (index, ("--input", part.path) if _is_text(part.path) else tuple(builtin))
                 for index, part in enumerate(self._parts)
