@@ -197,7 +197,7 @@ effort_options = together(  # how hard to look for a plan
         "--budget-s",
         type=ABOVE_0,
         help="Seconds after which a search ends.  "
-        "[default: 2, unless --budget-evaluations is given; to 16 GPUs also 3,000 plans end it]",
+        "[default: 2, and on up to 16 GPUs 3,000 plans; no limit with --budget-evaluations]",
     ),
     click.option(
         "--budget-evaluations",

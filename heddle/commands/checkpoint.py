@@ -60,7 +60,7 @@ def job_option(command: Command) -> Command:
     option = click.option(
         "--job",
         metavar="[NS/]NAME",
-        help="Job of the cluster whose checkpoints are meant, not PATH.",
+        help="Use the checkpoints of this job of the cluster, in place of PATH.",
     )
     return cast("Command", option(namespace_option(joined)))
 
