@@ -117,7 +117,7 @@ def train(
 
     JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
-    job failed, 2 the input is wrong or a disk is full, 130 Ctrl-C ended it, 143 SIGTERM ended it.
+    job failed, 2 the input is wrong or a disk is full. Ctrl-C ends it with 130, SIGTERM with 143.
     It is 141 if the reader of its output went away.
     """
     require_keys(interactive)
