@@ -6,16 +6,16 @@ one machine is said, never silently left out; everything else is honoured or ref
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
 from heddle.train.preconditions.given_job import with_options
 from heddle.train.preconditions.given_plan import given_plan
+from heddle.train.preconditions.job_here import impossible, mistakes_here
 from heddle.train.script import (
     Event,
     check_script,
@@ -32,16 +32,11 @@ from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
 from planner.model.workload import Zero
 from planner.strict_yaml import read_yaml
-from planner.wording import reason_of
-from worker.checkpoint.vaults.open_vault import folder_of
-from worker.data.corpus import check_pairs
-from worker.data.making.tokenizing import tokenization, why_unfit
 from worker.device.gpus import Driver, Nvml
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
 
 NODE = "here"
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,68 +115,95 @@ def choose(
         InvalidJob: everything that is wrong, a line for each mistake.
     """
     wrong: list[str] = []
-
-    def found(read: Callable[[], Found]) -> Found | None:
-        try:
-            return read()
-        except HeddleError as error:
-            wrong.append(str(error))
-            return None
-
     job = _job(source, options, wrong)
     is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
     driver = driver or Nvml()
     machine = machine.on_gpus(driver) if is_cuda else machine
-    here = Composition(
-        (Node(name=NODE, gpu_type=machine.gpu_type, gpus=options.ranks or machine.usual_ranks),)
-    )
-    nodes: Composition | None = here
-    if options.nodes is not None:
-        path = options.nodes
-        nodes = found(lambda: _named(load_nodes(path), machine))
-        if options.ranks is not None:
-            wrong.append("--ranks and --nodes both say how many processes there are; give one")
-    script: tuple[Event, ...] = ()
-    if options.script is not None and nodes is not None:
-        path, present = options.script, nodes
-        script = tuple(
-            replace(event, node=_own(event.node, machine)) if event.node else event
-            for event in found(lambda: load_script(path, present)) or ()
-        )
-        wrong += _impossible(lambda: check_script(script, present, str(path)))
-    if nodes is not None:
-        wrong += _kinds_mixed(nodes, script, machine)
-        wrong += too_large(nodes, script)
+    nodes, script = _nodes_and_script(options, machine, wrong)
     if job is not None:
-        wrong += _impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
-        output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
-        wrong += [
-            *_data(job),
-            *_weights(job),
-            *_output(output, job),
-            *_checkpoints(job),
-            *_limits(job, nodes, script, options.plan),
-        ]
+        wrong += impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
+        wrong += mistakes_here(job, _output_of(job, options))
+        wrong += _limits(job, nodes, script, options.plan)
     if is_cuda:
-        wrong += why_no_gpus(driver, max(node.gpus for node in (nodes or here).nodes))
+        wrong += why_no_gpus(driver, _most_gpus(nodes or _here(options, machine)))
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob("\n".join(dict.fromkeys(wrong)), code="Refused")
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
-    like = nodes.nodes[0]
-    gpus = like.gpus if emulates else 1
-    price = None if like.price is None else like.price * gpus / like.gpus
-    joiner = Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
-    run, notes = as_run_here(job, output, emulates, options.log_format, is_cuda=is_cuda)
+    run, notes = as_run_here(
+        job, _output_of(job, options), emulates, options.log_format, is_cuda=is_cuda
+    )
     return Choices(
         job=_following(run, plan),
         nodes=nodes,
         script=script,
-        joiners=(joiner,),
+        joiners=(_joiner(nodes.nodes[0], emulates),),
         emulates=emulates,
         notes=notes,
         plan=plan,
     )
+
+
+def _nodes_and_script(
+    options: TrainOptions, machine: Machine, wrong: list[str]
+) -> tuple[Composition | None, tuple[Event, ...]]:
+    """The nodes and what happens to them; None, and every mistake in `wrong`, if they have any."""
+    nodes = _nodes(options, machine, wrong)
+    if options.ranks is not None and options.nodes is not None:
+        wrong.append("--ranks and --nodes both say how many processes there are; give one")
+    if nodes is None:
+        return None, ()
+    script = _script(options.script, nodes, machine, wrong) if options.script is not None else ()
+    wrong += _kinds_mixed(nodes, script, machine)
+    wrong += too_large(nodes, script)
+    return nodes, script
+
+
+def _nodes(options: TrainOptions, machine: Machine, wrong: list[str]) -> Composition | None:
+    if options.nodes is None:
+        return _here(options, machine)
+    try:
+        return _named(load_nodes(options.nodes), machine)
+    except HeddleError as error:
+        wrong.append(str(error))
+        return None
+
+
+def _here(options: TrainOptions, machine: Machine) -> Composition:
+    """This machine as the only node."""
+    ranks = options.ranks or machine.usual_ranks
+    return Composition((Node(name=NODE, gpu_type=machine.gpu_type, gpus=ranks),))
+
+
+def _script(
+    path: Path, nodes: Composition, machine: Machine, wrong: list[str]
+) -> tuple[Event, ...]:
+    try:
+        found = load_script(path, nodes)
+    except HeddleError as error:
+        wrong.append(str(error))
+        found = ()
+    script = tuple(
+        replace(event, node=_own(event.node, machine)) if event.node else event for event in found
+    )
+    wrong += impossible(lambda: check_script(script, nodes, str(path)))
+    return script
+
+
+def _most_gpus(nodes: Composition) -> int:
+    return max(node.gpus for node in nodes.nodes)
+
+
+def _output_of(job: HeddleJob, options: TrainOptions) -> Path:
+    usual = job.spec.output.path if job.spec.output else f"{job.name}-output"
+    return options.output or Path(usual)
+
+
+def _joiner(like: Node, emulates: bool) -> Node:
+    """The node that a key adds: as one that is there, or one rank of this machine."""
+    gpus = like.gpus if emulates else 1
+    price = None if like.price is None else like.price * gpus / like.gpus
+    return Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
 
 
 def as_run_here(
@@ -276,14 +298,6 @@ def _own(node: Node, machine: Machine) -> Node:
     return replace(node, gpu_type=machine.gpu_type) if node.gpu_type == ALIAS else node
 
 
-def _impossible(check: Callable[[], Any]) -> list[str]:
-    try:
-        check()
-    except HeddleError as error:
-        return [str(error)]
-    return []
-
-
 def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine) -> list[str]:
     """A rank either waits for an emulated device's time or does not; those that meet must agree."""
     joined = [event.node for event in script if event.node is not None]
@@ -301,85 +315,6 @@ def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine
         f"nodes are of this machine's type {machine.gpu_type} and of the emulated {others}; a run "
         "is emulated on all nodes or on none"
     ]
-
-
-def _usual(job: HeddleJob) -> str:
-    return f"{job.name}-output"
-
-
-def _data(job: HeddleJob) -> list[str]:
-    """Whether the job's texts, pairs and tokenizer are there, and fit each other and the model."""
-    data, vocab, found = job.spec.data, job.workload.model.vocab, []
-    for path in data.pairs:
-        missing = [f"{path}{suffix}" for suffix in (".bin", ".idx") if not _is_file(path, suffix)]
-        if missing:
-            found.append(
-                f"spec.data names {path!r}, and {' and '.join(missing)} cannot be found; "
-                "make them with `heddle data prepare`, or name their path on this machine"
-            )
-    found += [
-        f"spec.data names {path!r}, which cannot be found; name its path on this machine"
-        for path in data.texts
-        if not Path(path).exists()
-    ]
-    if data.tokenizer is not None:
-        unfit = why_unfit(Path(data.tokenizer), vocab)
-        if unfit is not None:
-            return [*found, f"spec.data: {unfit}"]
-        tokenizer = Path(data.tokenizer)
-        found += _impossible(lambda: tokenization(tokenizer)) if len(data.commands("", ())) else []
-    if not found and not data.commands("", ()):
-        found += _impossible(lambda: check_pairs(job.training.data, vocab))
-    return found
-
-
-def _is_file(path: str, suffix: str) -> bool:
-    return Path(f"{path}{suffix}").is_file()
-
-
-def _weights(job: HeddleJob) -> list[str]:
-    """Whether the folder that the job starts from has the weights of its model."""
-    spec = job.training
-    if spec.weights is None:
-        return []
-    from worker.weights.hugging_face.reading import open_weights
-    from worker.weights.hugging_face.tensors import family_of
-
-    return _impossible(
-        lambda: open_weights(
-            Path(str(spec.weights)), job.workload.model, family_of(spec.config or {})
-        )
-    )
-
-
-def _output(folder: Path, job: HeddleJob) -> list[str]:
-    origin = job.spec.model.path
-    if origin is not None and folder.resolve() == Path(origin).resolve():
-        return [
-            f"the output folder {folder} is that of the model, whose weights it would replace; "
-            "name another one with --output-path"
-        ]
-    why = _why_unwritable(folder)
-    if why is None:
-        return []
-    return [f"the output folder {folder} {why}; name another one with --output-path"]
-
-
-def _checkpoints(job: HeddleJob) -> list[str]:
-    """Whether checkpoints can be written where the job names a folder for them."""
-    folder = folder_of(job.spec.checkpoint.path) if job.spec.checkpoint else None
-    why = None if folder is None else _why_unwritable(folder)
-    return [] if why is None else [f"spec.checkpoint.path {folder} {why}; name another folder"]
-
-
-def _why_unwritable(folder: Path) -> str | None:
-    """The clause that says why nothing can be written there; None: it can."""
-    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    try:
-        with tempfile.TemporaryDirectory(prefix=".heddle-", dir=existing):
-            return None
-    except OSError as error:
-        return f"cannot be written, nothing can be made in {existing} ({reason_of(error)})"
 
 
 def _limits(
