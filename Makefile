@@ -141,7 +141,7 @@ paper-policies: $(STAMP) ## Train ablations, flat-RL, and a policy of all GPU ty
 	  out=build/policies/$$model; \
 	  if [ -f $$out/card.json ]; then continue; fi; \
 	  resume=; if [ -f $$out/checkpoint.pt ]; then resume=--resume; fi; \
-	  $(BIN)/heddle train-policy --model $$model --out $$out $$resume \
+	  $(BIN)/heddle train-policy --model $$model --output-path $$out $$resume \
 	    --compositions 1692 --teacher-steps 2000 --groups 3200; \
 	done
 

@@ -128,7 +128,7 @@ def _module_exists(name: str) -> bool:
 
 def _heddle_faults(words: Sequence[str]) -> Iterator[str]:
     """Parts of one call of `heddle` that are gone, given its words."""
-    from heddle.main import RENAMED, heddle  # imports what a page names, only where it names it
+    from heddle.main import heddle  # imports what a page names, only where it names it
 
     context = click.Context(heddle)
     command: click.Command = heddle
@@ -136,7 +136,7 @@ def _heddle_faults(words: Sequence[str]) -> Iterator[str]:
     for word in words:
         if not isinstance(command, click.Group) or word.startswith("-"):
             break
-        known = {*command.list_commands(context), *RENAMED}
+        known = command.list_commands(context)
         if word not in known:
             yield f"the command `heddle {' '.join([*names, word])}` is gone"
             return

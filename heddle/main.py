@@ -51,7 +51,6 @@ OPTIONS = {  # how the commands call the fields of a request
         *("seed", "threads", "zero"),
     )
 }
-RENAMED = {"price": "cost"}  # taken under both names for one release
 
 
 class Table(click.Group):
@@ -64,7 +63,6 @@ class Table(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command of that name."""
-        cmd_name = RENAMED.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             if not cmd_name.startswith("-") and not ctx.resilient_parsing:
                 near = did_you_mean(cmd_name, COMMANDS)

@@ -21,6 +21,7 @@ from typing import NoReturn
 import click
 
 from planner.errors import HeddleError
+from planner.failure import Failure
 
 EXTRAS = {  # what comes with which extra of the package
     "aiohttp": "operator",
@@ -41,52 +42,72 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when
 REFUSED = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EROFS)
 
 
-def run(command: click.Command, names: Mapping[str, str] = MappingProxyType({})) -> NoReturn:
+def run(
+    command: click.Command,
+    names: Mapping[str, str] = MappingProxyType({}),
+    *,
+    is_child: bool = False,
+) -> NoReturn:
     """Run a command with the arguments of this program, and exit.
 
     Args:
         command: what runs.
         names: how the program calls the fields of errors.
+        is_child: a process of Heddle reads the error: it is a line of `Failure`, not a sentence.
     """
     _escape_what_cannot_be_shown()
     try:
         status = _status(command)
         gc.freeze()  # else the interpreter looks for garbage once more before it ends: 0.3 s
-    except HeddleError as error:
-        click.echo(f"Error: {error.named(names)}", err=True)
-        sys.exit(2)
     except click.ClickException as error:
-        error.show()
+        if is_child:
+            _say(HeddleError(error.format_message(), code="Malformed"), names, is_child)
+        else:
+            error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(INTERRUPTED)
-    except ModuleNotFoundError as error:
-        extra = EXTRAS.get(str(error.name).partition(".")[0])
-        if extra is None:
-            raise
-        click.echo(
-            f"Error: this command needs {error.name}, which is not installed; in the checkout of "
-            f"Heddle run: pip install '.[{extra}]'",
-            err=True,
-        )
-        sys.exit(2)
     except BrokenPipeError:
         _forget_output()
         sys.exit(CLOSED_PIPE)
-    except OSError as error:
-        if error.errno in REFUSED and error.filename is not None:
-            click.echo(
-                f"Error: {error.filename} cannot be used: {error.strerror}; name another path",
-                err=True,
-            )
-            sys.exit(2)
-        if error.errno not in FULL:
+    except (HeddleError, ModuleNotFoundError, OSError) as error:
+        refusal = _refusal(error)
+        if refusal is None:
             raise
-        _forget_output()
-        where = error.filename or "the output"
-        click.echo(f"Error: {where} cannot be written: {error.strerror}; make room", err=True)
+        if isinstance(error, OSError) and error.errno in FULL:
+            _forget_output()
+        _say(refusal, names, is_child)
         sys.exit(2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _refusal(error: HeddleError | ModuleNotFoundError | OSError) -> HeddleError | None:
+    """The error that a user can read; None: nobody foresaw it."""
+    if isinstance(error, HeddleError):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        extra = EXTRAS.get(str(error.name).partition(".")[0])
+        if extra is None:
+            return None
+        return HeddleError(
+            f"this command needs {error.name}, which is not installed; in the checkout of "
+            f"Heddle run: pip install '.[{extra}]'",
+            code="Missing",
+        )
+    if error.errno in REFUSED and error.filename is not None:
+        return HeddleError(
+            f"{error.filename} cannot be used: {error.strerror}; name another path",
+            code="Refused",
+        )
+    if error.errno not in FULL:
+        return None
+    where = error.filename or "the output"
+    return HeddleError(f"{where} cannot be written: {error.strerror}; make room", code="Unwritable")
+
+
+def _say(error: HeddleError, names: Mapping[str, str], is_child: bool) -> None:
+    failure = Failure.of(error, names)
+    click.echo(failure.to_line() if is_child else f"Error: {failure.message}", err=True)
 
 
 def _status(command: click.Command) -> object:

@@ -133,7 +133,7 @@ def test_a_profile_that_is_cut_off(tmp_path):
         ("plan", "--composition", "demo-fast=1x2", "--policy"),
         ("plan", "--composition", "demo-fast=1x2", "--profile"),
         ("weights", "check"),
-        ("data", "prepare", "--output", "out", "--input"),
+        ("data", "prepare", "--output-path", "out", "--input"),
     ],
 )
 def test_a_path_that_is_too_long(arguments, job):

@@ -13,7 +13,6 @@ from worker.training_settings import Frozen, TrainingSpec
 
 FOUND_MOST = 16  # checkpoints of a folder that an agent tells of, the newest
 SAVES_KEPT = 16  # saves of its ranks that an agent tells of, the newest
-SAVES_MOST = 64  # that an agent may tell of: earlier ones kept so many
 SaveOutcome = Literal[
     "saved",  # this rank's part; of rank 0: the whole checkpoint
     "failed",  # the store failed, or is silent; the next boundary tries anew once it answers

@@ -246,11 +246,11 @@ def forkserver(control_fd: int, agent_pid: int) -> None:
 )
 @click.option("--steps", required=True, type=click.IntRange(1), help="Number of steps to train.")
 @click.option(
-    "--output",
+    "--output-path",
     type=click.Path(dir_okay=False),
     help="File to write the losses to, as a JSON list.  [default: they are printed]",
 )
-def reference(training: str, steps: int, output: str | None) -> None:
+def reference(training: str, steps: int, output_path: str | None) -> None:
     """Train in one process of plain torch, to compare losses with."""
     import torch
 
@@ -260,8 +260,8 @@ def reference(training: str, steps: int, output: str | None) -> None:
     torch.set_num_threads(1)  # the tensors are small: a second thread only spins, on a busy core
     losses, _ = train(spec, spec.model_shape(), steps)
     text = json.dumps(losses)
-    if output:
-        Path(output).write_text(text, encoding="utf-8")
+    if output_path:
+        Path(output_path).write_text(text, encoding="utf-8")
     else:
         click.echo(text)
 

@@ -56,7 +56,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from worker.checkpoint_records import SAVES_KEPT as SAVES_KEPT
-from worker.checkpoint_records import SAVES_MOST as SAVES_MOST
 from worker.checkpoint_records import FoundCheckpoint as FoundCheckpoint
 from worker.checkpoint_records import FoundCheckpoints as FoundCheckpoints
 from worker.checkpoint_records import Look as Look

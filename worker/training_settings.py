@@ -6,22 +6,17 @@ Part of the contract of worker and operator; both read it from plain data.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    field_serializer,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
 
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
@@ -64,31 +59,9 @@ class Section(BaseModel):
     )
 
 
-class OldSpelling:
-    """Marks words in CamelCase that are read in lower case, too, for one release."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """See pydantic."""
-        words = {word.lower(): word for word in get_args(source)}
-        return core_schema.no_info_before_validator_function(
-            lambda found: words.get(found, found) if isinstance(found, str) else found,
-            handler(source),
-        )
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """The new words, and the old ones after them."""
-        found = handler(schema)
-        words = found.get("enum") or [found.pop("const")]
-        return found | {"enum": [*words, *(word.lower() for word in words)]}
-
-
 Precision = Literal["fp32", "bf16", "fp16"]
-Verify = Annotated[Literal["Moved", "Full"], OldSpelling()]
-OnNonFinite = Annotated[Literal["Stop", "Skip"], OldSpelling()]
+Verify = Literal["Moved", "Full"]
+OnNonFinite = Literal["Stop", "Skip"]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 CountFrom0 = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 Seed = Annotated[int, Field(ge=0, le=MOST_SEED)]
@@ -349,11 +322,6 @@ class TrainingSpec(Training):
         default="Moved",
         description="check at a change: data sent and received, or every copy of the whole state",
     )
-
-    @field_serializer("verify", "on_non_finite", when_used="json")
-    def _as_before(self, word: str) -> str:
-        """Workers of the release before know the old spelling only."""
-        return word.lower()
 
     @field_validator("data", mode="before")
     @classmethod

@@ -21,7 +21,7 @@ from benchmarks.validation.compare import (
     report,
 )
 from benchmarks.validation.datasets import SPLIT_SEED, read_sets
-from heddle.cli.options import A_FILE, SHOWN, output_option
+from heddle.cli.options import A_FILE, SHOWN, format_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.tables import aligned
 from planner.wording import counted
@@ -39,7 +39,7 @@ from planner.wording import counted
     type=A_FILE,
     help="YAML file with facts about the sets.  [default: those that come with Heddle]",
 )
-@output_option
+@format_option("table")
 def validate_cost(data: Path, facts: Path | None, output: str) -> None:
     """Evaluate measured plans and print how far the prices are off.
 

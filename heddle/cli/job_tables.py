@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from heddle.cli.stalls import stall_words
+from heddle.cli.tables import aligned
 from planner.wording import counted
 
 COLUMNS = ("NAMESPACE", "NAME", "PHASE", "EPOCH", "GPUS", "STEP", "LAST SAVE", "PLAN")
@@ -23,12 +24,7 @@ def table(jobs: Iterable[Mapping[str, Any]], now: datetime) -> list[str]:
         jobs: as the API server has them.
         now: by which ages are told.
     """
-    rows = [COLUMNS, *(_row(job, now) for job in jobs)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return aligned(COLUMNS, [_row(job, now) for job in jobs]).split("\n")
 
 
 def page(job: Mapping[str, Any]) -> list[str]:

@@ -6,13 +6,14 @@ Invariant: each is written once, so that it means the same to all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 import click
 
 from planner.errors import InvalidRequest
+from planner.model.workload import Zero
 from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -61,6 +62,22 @@ class Finite(click.FloatRange):
         return number
 
 
+class ZeroStage(click.Choice[str]):
+    """A word or number of a ZeRO stage; the value is the word of `spec.planner.zero`."""
+
+    WORDS: ClassVar[Mapping[str, str]] = {word.lower(): word for word in get_args(Zero)}
+    STAGES: ClassVar[Mapping[str, str]] = {"0": "Off", "1": "Stage1"}
+
+    def __init__(self) -> None:
+        super().__init__((*self.WORDS, *self.STAGES))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The word, of type `Zero`."""
+        chosen = super().convert(value, param, ctx)
+        return {**self.WORDS, **self.STAGES}[chosen]
+
+
+ZERO_STAGE = ZeroStage()
 ABOVE_0 = Finite(0, min_open=True)
 AT_LEAST_1 = click.IntRange(1)
 SHOWN = {"show_default": True}  # settings of a command: its help says every default
@@ -103,7 +120,7 @@ def picture_file(context: click.Context, option: click.Parameter, path: Path | N
 def gpu_options(otherwise: str = "") -> Decorator[Any]:
     """Give a command `text` and `nodes`: the GPUs, as text or as a file; `otherwise` if neither."""
     default = f"  [default: {otherwise}]" if otherwise else ""
-    return _together(
+    return together(
         click.option(
             "--composition",
             "text",
@@ -123,14 +140,14 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
 
 def answer_options(picture: str) -> Decorator[Any]:
     """Give a command `profiles`, `output` and `picture`, which shows what is said."""
-    return _together(
+    return together(
         click.option(
             "--profile",
             "profiles",
             type=A_FILE,
             help="Folder of profiles, instead of Heddle's own.",
         ),
-        output_option,
+        format_option("table"),
         click.option(
             "--picture",
             type=A_FILE,
@@ -140,16 +157,20 @@ def answer_options(picture: str) -> Decorator[Any]:
     )
 
 
-output_option = click.option(
-    "--output",
-    "-o",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Format of the output.",
-)
+def format_option(for_people: str, said_of_json: str = "") -> Decorator[Any]:
+    """Give a command `output`: the form for people, `text` or `table`, or `json`."""
+    more = f"; {said_of_json}" if said_of_json else "."
+    return click.option(
+        "--output",
+        "-o",
+        type=click.Choice((for_people, "json")),
+        default=for_people,
+        show_default=True,
+        help=f"Format of the output{more}",
+    )
 
 
-def _together(*options: Decorator[Any]) -> Decorator[Any]:
+def together(*options: Decorator[Any]) -> Decorator[Any]:
     """Several options as one decorator, in the help in this order."""
 
     def decorate(command: Command) -> Command:
@@ -160,7 +181,7 @@ def _together(*options: Decorator[Any]) -> Decorator[Any]:
     return decorate
 
 
-effort_options = _together(  # how hard to look for a plan
+effort_options = together(  # how hard to look for a plan
     click.option(
         "--rollouts",
         default=DEFAULT_ROLLOUTS,
@@ -176,7 +197,7 @@ effort_options = _together(  # how hard to look for a plan
         "--budget-s",
         type=ABOVE_0,
         help="Seconds after which a search ends.  "
-        "[default: 2, unless --budget-evaluations is given; to 16 GPUs also 3,000 plans end it]",
+        "[default: 2, and on up to 16 GPUs 3,000 plans; no limit with --budget-evaluations]",
     ),
     click.option(
         "--budget-evaluations",

@@ -7,7 +7,6 @@ Invariants: no file is ever unpickled; nothing but `rm` changes a checkpoint.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import sys
 from functools import wraps
@@ -24,20 +23,16 @@ from heddle.cli.options import (
     SHOWN,
     Command,
     Finite,
+    format_option,
     job_named,
     namespace_option,
-    output_option,
 )
 from heddle.cli.progress import bytes_bar
 from heddle.cli.tables import FEW
 from heddle.cli.written_folder import (
-    PRECISIONS,
-    cannot_write,
-    check_room,
     dtype_option,
     overwrite_option,
 )
-from planner.errors import InvalidRequest
 
 step_option = click.option(
     "--step", type=click.IntRange(0), help="Step of the checkpoint.  [default: the newest whole]"
@@ -60,7 +55,7 @@ def job_option(command: Command) -> Command:
     option = click.option(
         "--job",
         metavar="[NS/]NAME",
-        help="Job of the cluster whose checkpoints are meant, not PATH.",
+        help="Use the checkpoints of this job of the cluster, in place of PATH.",
     )
     return cast("Command", option(namespace_option(joined)))
 
@@ -77,7 +72,7 @@ def checkpoint() -> None:
 @checkpoint.command(name="ls", context_settings=SHOWN)
 @path_argument
 @job_option
-@output_option
+@format_option("table")
 def list_(path: str | None, job: str | None, output: str) -> None:
     """List the checkpoints in PATH, the newest first."""
     if (path := _path(path, job)) is None:
@@ -97,7 +92,7 @@ def list_(path: str | None, job: str | None, output: str) -> None:
 @path_argument
 @job_option
 @step_option
-@output_option
+@format_option("table")
 def show(path: str | None, job: str | None, step: int | None, output: str) -> None:
     """Show a checkpoint in PATH, and the settings of its job."""
     if (path := _path(path, job)) is None:
@@ -121,7 +116,7 @@ def show(path: str | None, job: str | None, step: int | None, output: str) -> No
     type=click.IntRange(0),
     help="Step of the checkpoint.  [default: the newest with a manifest]",
 )
-@output_option
+@format_option("table")
 def verify(path: str | None, job: str | None, step: int | None, output: str) -> int:
     """Read a checkpoint in PATH, and check every byte of it.
 
@@ -179,7 +174,7 @@ def verify(path: str | None, job: str | None, step: int | None, output: str) -> 
 )
 @dtype_option("fp32")
 @overwrite_option
-@output_option
+@format_option("table")
 def export(
     path: str | None,
     folder: Path | None,
@@ -208,47 +203,11 @@ def export(
             *(*(("--overwrite",) if overwrite else ()), "--output", output),
         )
         return _in_cluster(str(job), "export", (str(folder), *options), str(folder))
-    from heddle.cli.checkpoints.exported import check_target, hugging_face_files, write_files
-    from worker.checkpoint.listing import chosen, open_saved
-    from worker.checkpoint.verify import Contents
+    from heddle.cli.checkpoints.exported import export_to
 
-    vault, found = open_saved(path)
-    saved = chosen(found, step)
-    manifest = saved.read_manifest()
-    contents = Contents(vault, saved.attempt, manifest)
-    try:
-        check_target(folder, path, form, overwrite)
-    except (OSError, RuntimeError) as error:  # too long a name, or a loop of links
-        raise cannot_write(folder, error) from None
-    with bytes_bar() as bar:
-        task = bar.add_task(str(saved.attempt))
-
-        def wrote(num_bytes: int) -> None:
-            bar.advance(task, num_bytes)
-
-        if form == "dcp":
-            from worker.checkpoint.exporting import dcp_files
-
-            files = dcp_files(contents, manifest, wrote)
-        else:
-            files = hugging_face_files(manifest, contents, dtype or "fp32", wrote)
-        size = sum(file.size for file in files)
-        bar.update(task, total=size)
-        check_room(folder, size)
-        try:
-            write_files(folder, files, form)
-        except OSError as error:
-            raise cannot_write(folder, error) from None
-    names = [file.name for file in files]
-    about = {
-        "folder": str(folder),
-        "format": form,
-        "step": saved.attempt.step,
-        "model": contents.model.name,
-        "dtype": PRECISIONS[dtype or "fp32"],
-        "bytes": size,
-        "files": names if output == "json" or len(names) <= FEW else len(names),
-    }
+    about = export_to(folder, path, step, form, dtype or "fp32", overwrite=overwrite)
+    if output != "json" and len(about["files"]) > FEW:
+        about["files"] = len(about["files"])
     print_findings(about, output)
     return 0
 
@@ -261,7 +220,7 @@ def export(
     "--all-but", type=AT_LEAST_1, help="Number of whole checkpoints that stay, the newest ones."
 )
 @click.option("--yes", is_flag=True, help="Remove without a question, also the newest whole one.")
-@output_option
+@format_option("table")
 def rm(
     path: str | None,
     job: str | None,
@@ -284,38 +243,9 @@ def rm(
         options = (*_given("--step", step), *_given("--all-but", all_but))
         yes_too = ("--yes",) if yes else ()
         return _in_cluster(str(job), "rm", (*options, *yes_too, "--output", output))
-    from worker.checkpoint.attempts import to_remove
-    from worker.checkpoint.listing import CONDITIONS, chosen, is_needed, kept, open_saved
+    from heddle.cli.checkpoints.removed import remove_from
 
-    _tidy(path)
-    vault, found = open_saved(path)
-    if all_but is not None:
-        stays = kept(found, all_but)
-        gone = [saved for saved in found if saved not in stays]
-    else:
-        chosen(found, step, among=CONDITIONS)  # or it names the nearest
-        gone = [saved for saved in found if saved.attempt.step == step]
-    if not yes:
-        needed = [str(saved.attempt) for saved in gone if is_needed(found, saved)]
-        if needed:
-            raise InvalidRequest(
-                f"{needed[0]} is the newest whole checkpoint, or a save under way; give --yes to "
-                "remove it",
-                field="yes",
-                code="Refused",
-            )
-        if gone and not _agrees(", ".join(str(saved.attempt) for saved in gone)):
-            gone = []
-    for saved in reversed(gone):  # the newest lasts longest
-        for name in to_remove(saved.attempt, saved.objects):
-            vault.remove(name)
-    about = {
-        "path": path,
-        "removed": [str(saved.attempt) for saved in gone],
-        "bytes": sum(saved.num_bytes or 0 for saved in gone),
-        "kept": [str(saved.attempt) for saved in found if saved not in gone],
-    }
-    print_findings(about, output)
+    print_findings(remove_from(path, step, all_but, None if yes else _agrees), output)
     return 0
 
 
@@ -330,7 +260,7 @@ def rm(
     show_default=True,
     help="Seconds to wait until the checkpoint is whole.",
 )
-@output_option
+@format_option("table")
 def now(
     name: str | None, job: str | None, namespace: str | None, timeout: float, output: str
 ) -> None:
@@ -375,15 +305,6 @@ def _given(option: str, value: object) -> tuple[str, ...]:
 
 def _say(line: str) -> None:
     click.echo(line, err=True)
-
-
-def _tidy(path: str) -> None:
-    """Remove what broken writes left, as far as the store lets it."""
-    from worker.checkpoint.vaults.open_vault import open_vault
-    from worker.checkpoint.vaults.vault import BROKEN_OFF_S, VaultFailed
-
-    with contextlib.suppress(VaultFailed):  # whoever lists it next says why
-        open_vault(path).tidy(BROKEN_OFF_S)
 
 
 def _agrees(names: str) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from heddle.cli.options import A_FILE, NamedPath
+from heddle.cli.options import A_FILE, NamedPath, format_option
 
 
 @click.group()
@@ -28,7 +28,7 @@ def data() -> None:
     help="Text that every machine has: the sources of Python's standard library.",
 )
 @click.option(
-    "--output",
+    "--output-path",
     required=True,
     type=A_FILE,
     help="Prefix of the files to write, PREFIX.bin and PREFIX.idx; an older pair is replaced.",
@@ -58,7 +58,7 @@ def data() -> None:
 @click.option(
     "--processes",
     type=click.IntRange(1),
-    help="Number of reading processes.  [default: one per core]",
+    help="Number of reading processes.  [default: one per usable core]",
 )
 @click.option(
     "--cache",
@@ -71,7 +71,7 @@ def data() -> None:
 def prepare(
     inputs: tuple[Path, ...],
     builtin: str | None,
-    output: Path,
+    output_path: Path,
     max_bytes: int | None,
     tokenizer: Path | None,
     eod: str | None,
@@ -96,10 +96,10 @@ def prepare(
         raise click.UsageError("give exactly one of --input and --builtin")
     if text_key == "" or prompt_key == "" or completion_key == "":
         raise click.UsageError("a key of records is empty; name the key of the text")
-    if output.suffix in (".bin", ".idx"):
+    if output_path.suffix in (".bin", ".idx"):
         raise click.UsageError(
-            f"--output {output} is a prefix, to which .bin and .idx are added; leave out "
-            f"{output.suffix}"
+            f"--output-path {output_path} is a prefix, to which .bin and .idx are added; leave out "
+            f"{output_path.suffix}"
         )
     if builtin is not None:
         inputs = (Path(sysconfig.get_paths()["stdlib"]),)
@@ -112,7 +112,7 @@ def prepare(
         task = bar.add_task("bytes", total=None)
         done = write(
             inputs,
-            output,
+            output_path,
             max_bytes,
             tokenizer,
             keys=Keys(text_key or "text", prompt_key, completion_key),
@@ -138,22 +138,15 @@ def prepare(
     type=click.IntRange(0, 1000),
     help="Number of documents to show the beginning of.",
 )
-@click.option(
-    "--output",
-    "form",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Format of the output.",
-)
-def show(prefix: Path, tokenizer: Path | None, documents: int, form: str) -> None:
+@format_option("text")
+def show(prefix: Path, tokenizer: Path | None, documents: int, output: str) -> None:
     """Show what is in the data set PREFIX.bin and PREFIX.idx."""
     import json
 
     from worker.data.show import as_text, contents
 
     found = contents(str(prefix), tokenizer, documents)
-    if form == "json":
+    if output == "json":
         plain = {**found._asdict(), "beginnings": [b._asdict() for b in found.beginnings]}
         click.echo(json.dumps(plain, indent=1))
     else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,25 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from heddle.cli.live import fits_live, live_options, require_keys
 from heddle.cli.options import A_FILE, NamedPath
 from planner.model.workload import DEMO_MODELS, MOST_COUNT
 
 if TYPE_CHECKING:
     from heddle.demo.run import DemoOptions, DemoRun
 
-NARROW = 80  # columns below which the live view does not fit
-
 
 @click.command()
-@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
-@click.option(
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Format of the output; json prints one object with every number of the run.",
-)
-@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
+@live_options()
 @click.option(
     "--nodes",
     type=A_FILE,
@@ -88,14 +78,13 @@ def demo(
         "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it and all its processes.",
         err=output == "json",
     )
-    if interactive and (sys.stdin is None or not sys.stdin.isatty()):
-        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    require_keys(interactive)
     from heddle.demo.summary import is_exact
 
     options = _options(nodes, script, model, steps, seed, interactive)
     if rank_entry is not None:
         options = replace(options, rank_entry=rank_entry)
-    is_live = not (headless or output == "json") and _fits_live()
+    is_live = not (headless or output == "json") and fits_live()
     if picture is not None:
         _check_picture(picture)
     result, run = _run(options, is_live, interactive, output == "json")
@@ -142,11 +131,6 @@ def _options(
         cooldown_s=COOLDOWNS_S.get(model, 0.0) if events is SCRIPT else 0.0,
         model=model,
     )
-
-
-def _fits_live() -> bool:
-    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
-    return wide and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _run(

@@ -28,6 +28,7 @@ from heddle.cli.options import (
     AT_LEAST_1,
     MODEL_HELP,
     SHOWN,
+    ZERO_STAGE,
     Finite,
     answer_options,
     effort_options,
@@ -40,7 +41,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, Zero, usual_workload
+from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
@@ -68,7 +69,6 @@ USES = {  # of options that some methods make nothing of
     "--budget-evaluations": SEARCHES,
     "--threads": SEARCHES,
 }
-ZERO_WORDS = tuple(word.lower() for word in get_args(Zero))
 SETTINGS = (
     "global_batch",
     "sequence_length",
@@ -104,7 +104,7 @@ SETTINGS = (
 )
 @click.option(
     "--zero",
-    type=click.Choice((*ZERO_WORDS, "0", "1")),
+    type=ZERO_STAGE,
     default="off",
     help=(
         "ZeRO: stage1 cuts the optimizer's state over the replicas of a template; auto does so "
@@ -158,7 +158,6 @@ SETTINGS = (
 @click.option(
     "--max-stages", type=AT_LEAST_1, help="Most stages of a pipeline.  [default: min(layers, 24)]"
 )
-@click.option("--d-max", type=AT_LEAST_1, hidden=True)  # the name of version 0.1
 @click.option(
     "--max-templates",
     type=AT_LEAST_1,
@@ -322,13 +321,10 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
     Raises:
         HeddleError: an option is wrong, or two contradict each other.
     """
-    earlier = wishes.pop("d_max", None)
-    if wishes["max_stages"] is None:
-        wishes["max_stages"] = earlier
     usual = usual_workload(find_model(wishes.pop("model")))
     settings = {name: wishes.pop(name) for name in SETTINGS}
     zero = settings["zero"]
-    settings["zero"] = int(zero in ("stage1", "1"))
+    settings["zero"] = int(zero == "Stage1")
     workload = replace(usual, **{name: one for name, one in settings.items() if one is not None})
     max_gpus = read_max_gpus(wishes.pop("max_gpus"), composition)
     prices, current = wishes.pop("prices"), wishes.pop("current")
@@ -341,7 +337,7 @@ def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:
         current=None if current is None else read_current(current, workload),
         max_gpus=max_gpus,
         allow_ep=not wishes.pop("no_ep"),
-        zero_where_needed=zero == "auto",
+        zero_where_needed=zero == "Auto",
         **wishes,
     )
 

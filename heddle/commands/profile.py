@@ -1,18 +1,11 @@
-"""`heddle profile`: measure layers and links of the machine it runs on.
-
-Invariant: what is written says `origin: measured` with hardware, versions and date; what could not
-be measured here is named, never made up.
-"""
+"""`heddle profile`: measure layers and links of the machine it runs on."""
 
 from __future__ import annotations
 
-import datetime
-import math
 import os
-import platform
-import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import click
 
@@ -20,11 +13,11 @@ from heddle.cli.options import A_FILE
 from planner.cluster.composition import LABEL
 from planner.model.catalogue import find_model
 from planner.model.workload import GpuWire, Precision, usual_workload
-from planner.profiles.entries import LinkCost
-from planner.profiles.generator import RESERVE_BYTES, RESERVE_SHARE
-from planner.profiles.profile import PROFILES, load_profile
 from planner.wording import counted
 from worker.errors import WorkerError
+
+if TYPE_CHECKING:
+    from worker.profile.by_degree import Subject
 
 
 @click.group("profile", invoke_without_command=True)
@@ -65,7 +58,7 @@ from worker.errors import WorkerError
     help="Number of measurements; the smallest counts.",
 )
 @click.option(
-    "--output-folder",
+    "--output-path",
     type=A_FILE,
     default=Path("measured-profiles"),
     show_default=True,
@@ -96,7 +89,7 @@ def profile(
     precision: Precision | None,
     device: str | None,
     repeats: int,
-    output_folder: Path,
+    output_path: Path,
     wire: GpuWire,
     max_tiling: int,
 ) -> None:
@@ -105,12 +98,29 @@ def profile(
     A further GPU type or TP degree adds its entries to the profile. A TP degree above 1 needs that
     many devices; on CPU they are processes. `heddle profile --gpu-type NAME links` measures links.
     """
-    asked = Asked(output_folder, model, gpu_type, device, repeats)
-    ctx.obj = asked, wire
-    if ctx.invoked_subcommand is None:
-        where = _checked(asked)
-        degrees, batches = _numbers("--tp", tp), _numbers("--micro-batch", micro_batch)
-        _layers(where, wire, degrees, batches, seq_len, precision, max_tiling)
+    asked = Asked(output_path, model, gpu_type, device, repeats, wire)
+    ctx.obj = asked
+    if ctx.invoked_subcommand is not None:
+        return
+    subject = _subject(asked)
+    degrees, batches = _numbers("--tp", tp), _numbers("--micro-batch", micro_batch)
+    from worker.profile.by_degree import Sizes, measure_layers
+
+    usual = usual_workload(subject.model)
+    sizes = Sizes(
+        degrees=degrees,
+        micro_batches=batches,
+        sequence_length=seq_len or usual.sequence_length,
+        precision=precision or usual.precision,
+        max_tiling=max_tiling,
+    )
+
+    def left(degree: int, too_large: Sequence[int]) -> None:
+        batches = ", ".join(map(str, too_large))
+        click.echo(f"TP {degree}: out of memory; not measured: micro-batch {batches}", err=True)
+
+    done = measure_layers(subject, sizes, left)
+    click.echo(f"{done.path}: {done.entries} measured entries; links {done.links_origin}")
 
 
 class Asked(NamedTuple):
@@ -121,10 +131,13 @@ class Asked(NamedTuple):
     gpu_type: str | None
     device: str | None
     repeats: int
+    wire: GpuWire
 
 
-def _checked(asked: Asked) -> tuple[Path, str, str, str, int]:
-    """Model, device and folder to measure, checked after a subcommand's `--help` had its turn."""
+def _subject(asked: Asked) -> Subject:
+    """What is measured, checked after a subcommand's `--help` had its turn."""
+    from worker.profile.by_degree import Subject
+
     gpu_type = asked.gpu_type
     if gpu_type is None:
         raise WorkerError(
@@ -139,105 +152,14 @@ def _checked(asked: Asked) -> tuple[Path, str, str, str, int]:
             field="gpu_type",
             code="Malformed",
         )
-    return asked.folder, asked.model, gpu_type, _device(asked.device), asked.repeats
-
-
-def _layers(
-    where: tuple[Path, str, str, str, int],
-    wire: GpuWire,
-    degrees: tuple[int, ...],
-    micro_batches: tuple[int, ...],
-    seq_len: int | None,
-    precision: Precision | None,
-    max_tiling: int,
-) -> None:
-    import torch
-
-    from worker.device.choice import device_of
-    from worker.device.cuda import begin_process
-    from worker.device.environment import environment_of
-    from worker.error_kinds import is_out_of_memory
-    from worker.profile.bench import Bench
-    from worker.profile.files import make_folder, write_layers, write_links
-    from worker.profile.layers import check_model, measure_layer, parts_of
-    from worker.profile.links import inside_node
-    from worker.profile.rows import DoesNotFit, Part, Row, RowKey, measured_rows
-    from worker.profile.types import measure_type
-
-    folder, name, gpu_type, device, repeats = where
-    model = find_model(name)
-    check_model(model)
-    usual = usual_workload(model)
-    length, chosen = seq_len or usual.sequence_length, precision or usual.precision
-    _check_tp(model.allows_tp, model.name, degrees, device)
-    make_folder(folder / model.name)
-    if device == "cpu":
-        torch.set_num_threads(1)
-    else:
-        os.environ.update(environment_of("cuda"))  # before the first call of CUDA
-        begin_process()
-    bench = Bench(device_of(device), repeats)
-    bench.device.check(gpu_type)
-    layers: dict[RowKey, Row] = {}
-    rings: dict[int, LinkCost] = {}
-    message: LinkCost | None = None
-    for degree in degrees:
-        if degree > 1:
-            message, rings[degree] = inside_node(device, degree, repeats=repeats, wire=wire)
-        ring = rings.get(degree)
-
-        def measure(part: Part, b: int, n: int = degree, r: LinkCost | None = ring) -> Row:
-            bench.spread = 0.0
-            try:
-                cost = measure_layer(
-                    bench,
-                    model,
-                    part,
-                    n,
-                    b,
-                    length,
-                    chosen,
-                    lambda size: r.seconds(2 * (n - 1) / n * size) if r else 0.0,
-                )
-            except (MemoryError, RuntimeError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise DoesNotFit from error
-            return Row(cost, bench.spread, os.getloadavg()[0])
-
-        found, left = measured_rows(
-            measure,
-            parts_of(model, degree, max_tiling),
-            sorted(micro_batches),
-            time.monotonic,
-            math.inf,
-            lambda *_: None,
-        )
-        if not found:
-            raise WorkerError(
-                f"a layer of {model.name} at TP {degree} does not fit on this device; "
-                f"measure a smaller --micro-batch, a shorter --seq-len or a larger --tp",
-                code="OutOfRange",
-            )
-        if left:
-            sizes = ", ".join(map(str, left))
-            click.echo(f"TP {degree}: out of memory; not measured: micro-batch {sizes}", err=True)
-        layers |= {(part, degree, b): row for (part, b), row in found.items()}
-    memory, reserve = _memory(gpu_type, model.name, device)
-    head = {
-        "model": model.name,
-        "shape": model.cost_digest,
-        "sequence_length": length,
-        "precision": chosen,
-        "provenance": _provenance(device, repeats),
-    }
-    path = folder / model.name / f"{gpu_type}.json"
-    entry = measure_type(bench, model, gpu_type, chosen, memory_bytes=memory, reserve_bytes=reserve)
-    count = write_layers(path, head, entry, layers)
-    origin = write_links(
-        path.parent, gpu_type, _provenance(device, repeats), message=message, rings=rings, wire=wire
+    return Subject(
+        folder=asked.folder,
+        model=find_model(asked.model),
+        gpu_type=gpu_type,
+        device=_device(asked.device),
+        repeats=asked.repeats,
+        wire=asked.wire,
     )
-    click.echo(f"{path}: {count} measured entries; links {origin}")
 
 
 @profile.command()
@@ -250,7 +172,7 @@ def _layers(
     help="Number of devices of this node to use.  [default: all]",
 )
 @click.pass_obj
-def links(given: tuple[Asked, GpuWire], link_domain: str, devices: int | None) -> None:
+def links(asked: Asked, link_domain: str, devices: int | None) -> None:
     """Measure messages and all-reduces within or between nodes.
 
     Without a launcher, the devices of this node are measured. If a launcher starts one process on
@@ -260,11 +182,10 @@ def links(given: tuple[Asked, GpuWire], link_domain: str, devices: int | None) -
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node
 
-    asked, wire = given
-    folder, name, gpu_type, device, repeats = _checked(asked)
-    home = folder / find_model(name).name
+    subject = _subject(asked)
+    home, gpu_type, provenance = subject.home, subject.gpu_type, subject.provenance()
+    device, repeats, wire = subject.device, subject.repeats, subject.wire
     make_folder(home)
-    provenance = _provenance(device, repeats)
     if _launched() and wire == "staged":
         raise WorkerError(
             "links between nodes are measured over NCCL, --wire is staged; leave it out, or run "
@@ -279,7 +200,7 @@ def links(given: tuple[Asked, GpuWire], link_domain: str, devices: int | None) -
             origin = write_links(home, gpu_type, provenance, network=slowest)
             click.echo(f"{len(found)} pairs of nodes measured; links {origin}")
         return
-    here = devices or (2 if wire == "staged" else _devices(device))  # ranks may share a device
+    here = devices or (2 if wire == "staged" else subject.devices)  # ranks may share a device
     if here < 2:
         lacking = counted(here, f"{device} device")
         raise WorkerError(
@@ -338,52 +259,3 @@ def _device(asked: str | None) -> str:
             code="Missing",
         )
     return asked or ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _devices(device: str) -> int:
-    import torch
-
-    return torch.cuda.device_count() if device == "cuda" else os.cpu_count() or 1
-
-
-def _check_tp(allows: Any, name: str, degrees: tuple[int, ...], device: str) -> None:
-    for degree in degrees:
-        if not allows(degree):
-            raise WorkerError(
-                f"TP {degree} does not divide the heads, ffn and vocabulary of {name}; {{field}} "
-                f"may have {', '.join(str(n) for n in (1, 2, 4, 8, 16) if allows(n))}",
-                field="tp",
-                code="OutOfRange",
-            )
-        if device == "cuda" and degree > _devices(device):
-            raise WorkerError(
-                f"TP {degree} needs {degree} devices, and this machine has {_devices(device)}; "
-                "measure it on a larger node",
-                code="OutOfRange",
-            )
-
-
-def _memory(gpu_type: str, model: str, device: str) -> tuple[int, int]:
-    """(physical bytes, reserve): of the device; on CPU those that the type has in its profile."""
-    import torch
-
-    if device == "cuda":
-        total = torch.cuda.get_device_properties(0).total_memory
-        return total, round(RESERVE_SHARE * total) + RESERVE_BYTES
-    if (PROFILES / model / f"{gpu_type}.json").exists():
-        known = load_profile(model).types[gpu_type]
-        return known.memory_bytes, known.reserve_bytes
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return total, total // 2
-
-
-def _provenance(device: str, repeats: int) -> dict[str, Any]:
-    import torch
-
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or "CPU"
-    return {
-        "hardware": f"{name}, {device}",
-        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or "none"},
-        "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "repeats": repeats,
-    }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.cli.jobs import JOBS, get_job
-from heddle.cli.options import job_named, namespace_option
+from heddle.cli.options import format_option, job_named, namespace_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,14 +43,7 @@ STATUS_HELP = """Show all jobs, or everything about one job.
     is_flag=True,
     help="Print the job's plan as JSON, which `heddle cost` reads.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(("table", "json")),
-    default="table",
-    show_default=True,
-    help="Format of the output; json prints the HeddleJob objects, for programs.",
-)
+@format_option("table", "json prints the HeddleJob objects.")
 def status(
     job: str | None, namespace: str | None, all_namespaces: bool, shows_plan: bool, output: str
 ) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,15 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from heddle.cli.options import A_FILE
+from heddle.cli.live import fits_live, live_options, require_keys
+from heddle.cli.options import A_FILE, ZERO_STAGE
 
 if TYPE_CHECKING:
     from heddle.train.choices import Choices
     from heddle.train.machine import Machine
     from heddle.train.run import RunOptions
+    from planner.model.workload import Zero
 
 BY_SIGNAL = 128  # a shell adds the number of the signal that ended a program
-NARROW = 80  # columns below which the live view does not fit
 MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported here
 
 
@@ -61,18 +61,10 @@ MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported h
 )
 @click.option(
     "--zero",
-    type=click.Choice(("off", "stage1", "auto")),
+    type=ZERO_STAGE,
     help="ZeRO stage, as in `heddle plan`.  [default: spec.planner.zero]",
 )
-@click.option("--interactive", is_flag=True, help="Add, drain and kill nodes yourself, by keys.")
-@click.option("--headless", is_flag=True, help="Print lines instead of a live view.")
-@click.option(
-    "--output",
-    type=click.Choice(("text", "json")),
-    default="text",
-    show_default=True,
-    help="Format of the output; json prints one object with every number of the run.",
-)
+@live_options()
 @click.option(
     "--output-path",
     type=A_FILE,
@@ -112,7 +104,7 @@ def train(
     nodes: Path | None,
     script: Path | None,
     plan: Path | None,
-    zero: Literal["off", "stage1", "auto"] | None,
+    zero: Zero | None,
     interactive: bool,
     headless: bool,
     output: str,
@@ -126,10 +118,10 @@ def train(
 
     JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
-    job failed, 2 the input is wrong, 130 Ctrl-C ended it, 143 SIGTERM ended it.
+    job failed, 2 the input is wrong or a disk is full. Ctrl-C ends it with 130, SIGTERM with 143.
+    It is 141 if the reader of its output went away.
     """
-    if interactive and (sys.stdin is None or not sys.stdin.isatty()):
-        raise click.UsageError("--interactive reads keys, so standard input must be a terminal")
+    require_keys(interactive)
     from heddle.train.choices import TrainOptions, choose
     from heddle.train.machine import this_machine
     from heddle.train.preconditions.refusals import refusals
@@ -166,7 +158,7 @@ def train(
     )
     for note in choices.notes:
         click.echo(f"note: {note}", err=output == "json")
-    is_live = not (headless or output == "json") and _fits_live()
+    is_live = not (headless or output == "json") and fits_live()
     with _locked(choices, fresh, output) as run:
         status = _train(run, machine, seed, is_live, interactive, output)
     sys.exit(status)
@@ -218,11 +210,6 @@ def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
         f"{job}: nothing is wrong; it would train {counted(begins.steps_left, 'step')} with "
         f"{counted(choices.nodes.gpus, 'rank')} on {where}"
     )
-
-
-def _fits_live() -> bool:
-    wide = shutil.get_terminal_size((0, 0)).columns >= NARROW
-    return wide and sys.stdout is not None and sys.stdout.isatty()
 
 
 def _train(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import Progress
 
-from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, output_option
+from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, format_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.tables import aligned
 from planner.errors import InvalidPolicy, InvalidRequest
@@ -33,7 +33,7 @@ It learns on generated compositions in minutes, and plans for others:
 \b
     heddle train-policy --model llama3-8b
     heddle train-policy --model llama3-8b --resume
-    heddle train-policy --model tiny-llama --out mine --groups 500
+    heddle train-policy --model tiny-llama --output-path mine --groups 500
     heddle plan --model tiny-llama --composition demo-fast=2x4 --policy mine
 
 docs/policy.md describes the training.
@@ -62,7 +62,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Number of steps of each teacher's search.  [default: 3000]",
 )
 @click.option(
-    "--out",
+    "--output-path",
     type=A_FILE,
     help="Folder for the policy.  [default: policy-NAME in the current folder]",
 )
@@ -74,12 +74,12 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     type=Finite(0),
     help="Seconds between states of the training on disk.",
 )
-@output_option
+@format_option("table")
 def train_policy(
     model: str,
     types: str | None,
     seed: int,
-    out: Path | None,
+    output_path: Path | None,
     overwrite: bool,
     resume: bool,
     keep_every_s: float,
@@ -97,7 +97,7 @@ def train_policy(
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
     settings = TrainingSettings(seed=seed, **asked)
     names = all_types(shape.name) if types is None else types_named(shape.name, types)
-    where = Path(f"policy-{shape.name}") if out is None else out
+    where = Path(f"policy-{shape.name}") if output_path is None else output_path
     if resume and not where.is_dir():
         raise InvalidPolicy(
             f"there is no training to resume in {where}; leave --resume out", code="Missing"
@@ -105,8 +105,8 @@ def train_policy(
     held = [one for one in where.iterdir() if one.suffix != ".new"] if where.is_dir() else []
     if held and not (overwrite or resume):  # what a kill left half written is nobody's
         raise InvalidRequest(
-            f"the folder {where} holds files already; give --overwrite, name another --out, or go "
-            f"on with a training that was killed by --resume",
+            f"the folder {where} holds files already; give --overwrite, name another "
+            f"--output-path, or go on with a training that was killed by --resume",
             code="Taken",
         )
     _require_writable(where)
@@ -158,7 +158,7 @@ def _require_writable(folder: Path) -> None:
         reason = str(error.strerror)
     if reason:
         raise InvalidRequest(
-            f"the policy cannot be written to {folder}: {reason}; name another --out",
+            f"the policy cannot be written to {folder}: {reason}; name another --output-path",
             code="Unwritable",
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from heddle.cli.findings import print_findings
-from heddle.cli.options import A_FILE, SHOWN, output_option
+from heddle.cli.options import A_FILE, SHOWN, format_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.written_folder import (
     cannot_write,
@@ -49,7 +49,7 @@ def weights() -> None:
     help="Largest file of weights, in 10^6 bytes.",
 )
 @overwrite_option
-@output_option
+@format_option("table")
 def export(
     run: Path, folder: Path, dtype: str | None, max_shard_mb: int, overwrite: bool, output: str
 ) -> None:
@@ -89,7 +89,7 @@ def export(
     short_help="Check whether a job can start from these weights.", context_settings=SHOWN
 )
 @click.argument("folder", type=A_FILE)
-@output_option
+@format_option("table")
 def check(folder: Path, output: str) -> None:
     """Check whether a job can start from the weights in FOLDER.
 

@@ -9,7 +9,6 @@ from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from planner.model.workload import DEMO_MODELS
 
 MODELS = DEMO_MODELS
-TEXT_BYTES = 2_000_000  # of the standard library's sources
 STEPS = 205
 GLOBAL_BATCH = 20
 SEQUENCE_LENGTH = 128

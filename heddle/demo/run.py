@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.demo.job import MODELS, TEXT_BYTES, demo_job, text_folder
+from heddle.demo.job import MODELS, demo_job, text_folder
 from heddle.demo.scenario import JOINERS
+from heddle.local.child import run_heddle
 from heddle.train.result import RunFacts, build_result
 from heddle.train.run import LocalRun, RunOptions, engine_name
 from heddle.train.script import Event
+from heddle_operator.apis.data import TEXT_BYTES
 from planner.cluster.composition import Composition
 from planner.profiles.profile import load_profile
 
@@ -73,15 +75,10 @@ class DemoRun(LocalRun):
         training = self._directory / "training.json"
         losses = self._directory / "reference.json"
         training.write_text(self.job.training.model_dump_json(), encoding="utf-8")
-        await self.call(
-            "worker",
-            "reference",
-            "--training",
-            str(training),
-            "--steps",
-            str(self.recorder.step),
-            "--output",
-            str(losses),
+        steps = str(self.recorder.step)
+        where = ("--training", str(training), "--steps", steps, "--output-path", str(losses))
+        await run_heddle(
+            ("worker", "reference", *where), "the comparison failed", self._environment
         )
         self.reference_losses = tuple(json.loads(losses.read_text(encoding="utf-8")))
 

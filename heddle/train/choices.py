@@ -6,10 +6,10 @@ one machine is said, never silently left out; everything else is honoured or ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from heddle.train.checkpoints import saved_here
 from heddle.train.machine import ALIAS, Machine, why_no_gpus
@@ -30,13 +30,13 @@ from heddle_operator.apis.spec import Output
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition, Node
 from planner.errors import HeddleError
+from planner.model.workload import Zero
 from planner.strict_yaml import read_yaml
 from worker.device.gpus import Driver, Nvml
 from worker.log_lines import Format
 from worker.trainable import beyond_positions
 
 NODE = "here"
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class TrainOptions:
     device: Literal["cpu", "cuda"] | None = None
     log_format: Format | None = None
     plan: Path | None = None
-    zero: Literal["off", "stage1", "auto"] | None = None
+    zero: Zero | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,65 +115,97 @@ def choose(
         InvalidJob: everything that is wrong, a line for each mistake.
     """
     wrong: list[Mistake] = []
-
-    def found(read: Callable[[], Found]) -> Found | None:
-        try:
-            return read()
-        except HeddleError as error:
-            wrong.append(Mistake.of(error))
-            return None
-
     job = _job(source, options, wrong)
     is_cuda = (options.device or (job.spec.worker.device.lower() if job else "")) == "cuda"
     driver = driver or Nvml()
     machine = machine.on_gpus(driver) if is_cuda else machine
-    here = Composition(
-        (Node(name=NODE, gpu_type=machine.gpu_type, gpus=options.ranks or machine.usual_ranks),)
-    )
-    nodes: Composition | None = here
-    if options.nodes is not None:
-        path = options.nodes
-        nodes = found(lambda: _named(load_nodes(path), machine))
-        if options.ranks is not None:
-            both = "--ranks and --nodes both say how many processes there are; give one"
-            wrong.append(Mistake(both, "Contradiction", "ranks"))
-    script: tuple[Event, ...] = ()
-    if options.script is not None and nodes is not None:
-        path, present = options.script, nodes
-        script = tuple(
-            replace(event, node=_own(event.node, machine)) if event.node else event
-            for event in found(lambda: load_script(path, present)) or ()
-        )
-        wrong += why_impossible(lambda: check_script(script, present, str(path)))
-    if nodes is not None:
-        wrong += _kinds_mixed(nodes, script, machine)
-        wrong += [Mistake(each, "OutOfRange", "gpus") for each in too_large(nodes, script)]
+    nodes, script = _nodes_and_script(options, machine, wrong)
     if job is not None:
         wrong += why_impossible(lambda: check_steps(script, job.spec.steps, str(options.script)))
-        output = options.output or Path(job.spec.output.path if job.spec.output else _usual(job))
-        wrong += wrong_paths(job, output)
+        wrong += wrong_paths(job, _output_of(job, options))
         wrong += _limits(job, nodes, script, options.plan)
     if is_cuda:
-        most = max(node.gpus for node in (nodes or here).nodes)
+        most = _most_gpus(nodes or _here(options, machine))
         wrong += [Mistake(each, field="device") for each in why_no_gpus(driver, most)]
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob.of(wrong)
     emulates = nodes.nodes[0].gpu_type != machine.gpu_type
-    like = nodes.nodes[0]
-    gpus = like.gpus if emulates else 1
-    price = None if like.price is None else like.price * gpus / like.gpus
-    joiner = Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
-    run, notes = as_run_here(job, output, emulates, options.log_format, is_cuda=is_cuda)
+    run, notes = as_run_here(
+        job, _output_of(job, options), emulates, options.log_format, is_cuda=is_cuda
+    )
     return Choices(
         job=_following(run, plan),
         nodes=nodes,
         script=script,
-        joiners=(joiner,),
+        joiners=(_joiner(nodes.nodes[0], emulates),),
         emulates=emulates,
         notes=notes,
         plan=plan,
     )
+
+
+def _nodes_and_script(
+    options: TrainOptions, machine: Machine, wrong: list[Mistake]
+) -> tuple[Composition | None, tuple[Event, ...]]:
+    """The nodes and what happens to them; None, and every mistake in `wrong`, if they have any."""
+    nodes = _nodes(options, machine, wrong)
+    if options.ranks is not None and options.nodes is not None:
+        both = "--ranks and --nodes both say how many processes there are; give one"
+        wrong.append(Mistake(both, "Contradiction", "ranks"))
+    if nodes is None:
+        return None, ()
+    script = _script(options.script, nodes, machine, wrong) if options.script is not None else ()
+    wrong += _kinds_mixed(nodes, script, machine)
+    wrong += [Mistake(each, "OutOfRange", "gpus") for each in too_large(nodes, script)]
+    return nodes, script
+
+
+def _nodes(options: TrainOptions, machine: Machine, wrong: list[Mistake]) -> Composition | None:
+    if options.nodes is None:
+        return _here(options, machine)
+    try:
+        return _named(load_nodes(options.nodes), machine)
+    except HeddleError as error:
+        wrong.append(Mistake.of(error))
+        return None
+
+
+def _here(options: TrainOptions, machine: Machine) -> Composition:
+    """This machine as the only node."""
+    ranks = options.ranks or machine.usual_ranks
+    return Composition((Node(name=NODE, gpu_type=machine.gpu_type, gpus=ranks),))
+
+
+def _script(
+    path: Path, nodes: Composition, machine: Machine, wrong: list[Mistake]
+) -> tuple[Event, ...]:
+    try:
+        found = load_script(path, nodes)
+    except HeddleError as error:
+        wrong.append(Mistake.of(error))
+        found = ()
+    script = tuple(
+        replace(event, node=_own(event.node, machine)) if event.node else event for event in found
+    )
+    wrong += why_impossible(lambda: check_script(script, nodes, str(path)))
+    return script
+
+
+def _most_gpus(nodes: Composition) -> int:
+    return max(node.gpus for node in nodes.nodes)
+
+
+def _output_of(job: HeddleJob, options: TrainOptions) -> Path:
+    usual = job.spec.output.path if job.spec.output else f"{job.name}-output"
+    return options.output or Path(usual)
+
+
+def _joiner(like: Node, emulates: bool) -> Node:
+    """The node that a key adds: as one that is there, or one rank of this machine."""
+    gpus = like.gpus if emulates else 1
+    price = None if like.price is None else like.price * gpus / like.gpus
+    return Node(name="added", gpu_type=like.gpu_type, gpus=gpus, price=price)
 
 
 def as_run_here(
@@ -287,10 +319,6 @@ def _kinds_mixed(nodes: Composition, script: tuple[Event, ...], machine: Machine
         "is emulated on all nodes or on none"
     )
     return [Mistake(said, "Contradiction", "type")]
-
-
-def _usual(job: HeddleJob) -> str:
-    return f"{job.name}-output"
 
 
 def _limits(

@@ -1,7 +1,7 @@
 """This machine as a place to train: its GPUs, or its processor as a GPU type, `cpu-<processor>`.
 
 Invariant: pure but for what the system says of itself.
-Source: Linux' /proc and cgroup v2.
+Source: Linux' /proc and control groups.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heddle_operator.inventory.accelerators import canonical
+from planner.cores import GROUPS, usable_cores
 from worker.device.gpus import Driver, check_gpus
 from worker.errors import DeviceUnusable
 
@@ -58,12 +59,12 @@ class Machine:
         return replace(self, gpu=canonical(found[0].name.replace(" ", "-")), gpus=len(found))
 
 
-def this_machine(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> Machine:
+def this_machine(proc: Path = Path("/proc"), cgroup: Path = GROUPS) -> Machine:
     """The machine as the system reports it."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         _processor(proc / "cpuinfo"),
-        len(os.sched_getaffinity(0)),
+        usable_cores(cgroup),
         min(total, _limit(cgroup / "memory.max", total)),
     )
 

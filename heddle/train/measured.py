@@ -8,17 +8,16 @@ each rank has its share of the machine's memory.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from heddle.local.child import run_child
 from heddle.train.machine import ALIAS, Machine
 from heddle_operator.apis.errors import ProcessFailed
 from planner.errors import UnprofiledConfiguration
@@ -91,35 +90,18 @@ async def measured_folder(
         "folder": str(folder),
     }
     progress(0, 1, "torch is imported")  # which takes seconds
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
+
+    def hear(line: bytes) -> None:
+        part = json.loads(line)
+        progress(part["done"], part["of"], part["what"])
+
+    await run_child(
         "worker.profile.machine",
-        json.dumps(question),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**environment, "OMP_NUM_THREADS": "1"},
-        start_new_session=True,
+        [json.dumps(question)],
+        "this machine could not be measured",
+        {**environment, "OMP_NUM_THREADS": "1"},
+        hear,
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    said = asyncio.create_task(process.stderr.read())
-    try:
-        async for line in process.stdout:
-            part = json.loads(line)
-            progress(part["done"], part["of"], part["what"])
-        code = await process.wait()
-        words = (await said).decode(errors="replace").strip().splitlines()
-    finally:
-        said.cancel()
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if code:
-        raise ProcessFailed(
-            f"this machine could not be measured: {words[-1] if words else f'exit status {code}'}"
-        )
     return folder
 
 

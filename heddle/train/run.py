@@ -6,7 +6,6 @@ Invariant: whatever ends the run (the last step, an error, Ctrl-C), no process o
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import secrets
@@ -28,6 +27,7 @@ from heddle.train.correction import (
     correction_of,
     write_correction,
 )
+from heddle.train.data_set import make_data
 from heddle.train.recorder import Happened, Recorder
 from heddle.train.script import Event
 from heddle_operator.apis.errors import InvalidJob, ProcessFailed
@@ -330,46 +330,14 @@ class LocalRun:
 
     async def _prepare_data(self) -> None:
         """Make pairs of the job's texts, where there are any."""
-        data, folder = self.job.spec.data, str(self._directory)
+        data = self.job.spec.data
         if data.builtin is not None:
             self._say("a data set is made from the sources of Python's standard library")
         for text in data.texts:
             self._say(f"a data set is made from {text}")
-        for command in data.commands(folder, self.options.data_options):
-            await self.call(*command)
-        self.job = self.job.with_data(folder)
-
-    async def call(self, *arguments: str) -> None:
-        """Run a command of Heddle to its end.
-
-        Raises:
-            ProcessFailed: with its last words.
-        """
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "heddle",
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            env=self._environment,
-            start_new_session=True,
+        self.job = await make_data(
+            self.job, str(self._directory), self.options.data_options, self._environment
         )
-        try:
-            _, said = await process.communicate()
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.communicate()  # its pipes must not outlive the loop
-        if process.returncode:
-            words = said.decode(errors="replace").strip().splitlines()
-            last = words[-1] if words else "it said nothing"
-            what = (
-                "the data set cannot be made" if arguments[0] == "data" else "the comparison failed"
-            )
-            raise ProcessFailed(f"{what}: {last.removeprefix('Error: ')}")
 
     def _last_words(self) -> str:
         lines = []

@@ -22,6 +22,7 @@ from worker.training_settings import (
 )
 
 _TEXTS = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES, "/")
+TEXT_BYTES = 2_000_000  # of the built-in text in pods and in the demo
 BUILTIN = "builtin:"  # stands before the name of a built-in text in place of a path
 PathText = Annotated[str, StringConstraints(max_length=1000)]
 
@@ -130,7 +131,7 @@ class Data(Section):
         """
         tokenizer = () if self.tokenizer is None else ("--tokenizer", self.tokenizer)
         return tuple(
-            ("data", "prepare", *source, *tokenizer, "--output", _made(folder, index))
+            ("data", "prepare", *source, *tokenizer, "--output-path", _made(folder, index))
             for index, source in (
                 (index, ("--input", part.path) if _is_text(part.path) else tuple(builtin))
                 for index, part in enumerate(self._parts)

@@ -8,16 +8,15 @@ ignored.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PrivateAttr,
     ValidationError,
     field_validator,
@@ -82,17 +81,14 @@ class HeddleJob(Section):
             return {key: value for key, value in data.items() if key != "status"}
         return data
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _noted(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        job = handler(data)
-        job._notes = tuple(_notes_on(data)) if isinstance(data, Mapping) else ()
-        return job
-
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences about words of the spec that should be written anew, and about its profile."""
-        return self._notes
+        """Sentences about an annotation that cannot be read, and about the job's profile."""
+        asked = (self.metadata.annotations or {}).get(SAVE_ANNOTATION)
+        if asked is None or _is_time(asked):
+            return self._notes
+        unread = f"the annotation {SAVE_ANNOTATION} is {asked!r}, which is no time of RFC 3339"
+        return (unread, *self._notes)
 
     def noted(self, note: str) -> HeddleJob:
         """The job with another note."""
@@ -174,51 +170,12 @@ class HeddleJob(Section):
         return self.model_copy(update={"spec": spec})
 
 
-# What pydantic cannot say well: fields that are part of the resource and that this version does not
-# honour yet.
-_NOT_YET = {
-    "spec.planner.method": "it does nothing any more; leave it out",
-}
-
-
-_STAGES = {"0": "Off", "1": "Stage1"}  # of ZeRO
-_RESPELLED = (
-    ("model", "init"),
-    ("training", "onNonFinite"),
-    ("planner", "objective"),
-    ("planner", "zero"),
-    ("elastic", "verify"),
-)
-
-
-def _notes_on(data: Mapping[str, Any]) -> Iterator[str]:
-    spec = data.get("spec")
-    sections = spec if isinstance(spec, Mapping) else {}
-    for section, field in _RESPELLED:
-        found = _at(sections, section, field)
-        new = found.capitalize() if isinstance(found, str) else _STAGES.get(str(found))
-        if new not in (None, found):
-            yield f"spec.{section}.{field}: {found!r} is the old spelling; write {new!r}"
-    metadata = data.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    asked = annotations.get(SAVE_ANNOTATION) if isinstance(annotations, Mapping) else None
-    if asked is not None and not _is_time(asked):
-        yield f"the annotation {SAVE_ANNOTATION} is {asked!r}, which is no time of RFC 3339"
-    if _at(sections, "planner", "method") is not None:
-        yield "spec.planner.method does nothing; leave it out"
-
-
-def _is_time(text: object) -> bool:
+def _is_time(text: str) -> bool:
     try:
-        datetime.fromisoformat(str(text))
+        datetime.fromisoformat(text)
     except ValueError:
         return False
     return True
-
-
-def _at(sections: Mapping[str, Any], section: str, field: str) -> object:
-    found = sections.get(section)
-    return found.get(field) if isinstance(found, Mapping) else None
 
 
 def load_job(
@@ -341,16 +298,14 @@ def _sentence(error: ErrorDetails) -> str:
         if error["type"] not in ("missing", "extra_forbidden", "value_error")
         else ""
     )
-    message = _NOT_YET.get(field)
-    if message is None and error["type"] == "missing":
+    message = demand_of(error)
+    if error["type"] == "missing":
         message = "this field is required"
-    if message is None and error["type"] == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         message = f"a HeddleJob has no such field{_near(error['loc'])}"
-    if message is None and (field, error["type"]) == ("metadata.name", "string_pattern_mismatch"):
+    if (field, error["type"]) == ("metadata.name", "string_pattern_mismatch"):
         message = (
             "it must hold lower-case letters, digits and dashes only, and begin and end with a "
             "letter or digit"
         )
-    if message is None:
-        message = demand_of(error)
     return f"{field}: {message}{found}"

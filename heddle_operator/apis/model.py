@@ -24,7 +24,7 @@ from planner.model.shape import ModelShape
 from planner.wording import did_you_mean
 from worker.model.describe import describe
 from worker.trainable import why_untrainable
-from worker.training_settings import OldSpelling, Section
+from worker.training_settings import Section
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")  # as models are called on Hugging Face's hub
 DOWNLOAD = (
@@ -53,7 +53,7 @@ class Model(Section):
             "folder's config.json, or the output of `heddle model` for the entry point."
         ),
     )
-    init: Annotated[Literal["Weights", "Seed"], OldSpelling()] | None = Field(
+    init: Literal["Weights", "Seed"] | None = Field(
         default=None,
         description=(
             "Origin of the first weights: the folder (Weights, the default) or the seed (Seed)."

@@ -6,7 +6,6 @@ Source: Kubernetes, structural schemas (OpenAPI v3 without `$ref` and `anyOf`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,8 +51,7 @@ def resource(rules: Mapping[str, Any]) -> Schema:
         },
     }
     for path, row in rules["rules"].items():
-        rows = [rule | {"rule": _expanded(rule["rule"])} for rule in row]
-        _field(schema, path)["x-kubernetes-validations"] = rows
+        _field(schema, path)["x-kubernetes-validations"] = row
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -80,32 +78,6 @@ def resource(rules: Mapping[str, Any]) -> Schema:
             ],
         },
     }
-
-
-def _expanded(rule: str) -> str:
-    """A rule in CEL; `unchanged(self.model)` and its like become a comparison of all fields.
-
-    A section cannot be compared whole, because a word may be spelled as before (`OldSpelling`).
-    """
-    found = re.fullmatch(r"unchanged\(self\.(\w+)\)", rule)
-    if found is None:
-        return rule
-    section = JobSpec.model_fields[found[1]].annotation
-    assert isinstance(section, type)
-    assert issubclass(section, BaseModel)
-    return " && ".join(
-        _same(f"self.{found[1]}.{name}", field)
-        for name, field in structural(section)["properties"].items()
-    )
-
-
-def _same(path: str, field: Schema) -> str:
-    words = field.get("enum", ())
-    case = ".lowerAscii()" if any(str(word).lower() != word for word in words) else ""
-    equal = f"{path}{case} == {path.replace('self', 'oldSelf', 1)}{case}"
-    if "default" in field:
-        return equal
-    return f"has({path}) == has(oldS{path[1:]}) && (!has({path}) || {equal})"
 
 
 def structural(model: type[BaseModel]) -> Schema:

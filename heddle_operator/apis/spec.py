@@ -6,7 +6,7 @@ The resource's schema and reference are generated from these classes; see `resou
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -29,7 +29,6 @@ from worker.training_settings import (
     Count,
     CountFrom0,
     NotNegative,
-    OldSpelling,
     Section,
     Training,
     Verify,
@@ -45,8 +44,11 @@ NULLABLE: JsonDict = {
 }  # in the schema: null may be written, and means what absence does
 
 
-class OldStage:
-    """Marks the words of ZeRO, which are read as the stages 0 and 1, too, for one release.
+STAGES = {0: "Off", 1: "Stage1"}  # of ZeRO
+
+
+class ZeroStage:
+    """Marks the words of ZeRO: the stages 0 and 1 are read as Off and Stage1.
 
     YAML reads Off without quotes as false, so that is the same word.
     """
@@ -55,17 +57,13 @@ class OldStage:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         """See pydantic."""
-        words: dict[object, str] = {
-            0: "Off",
-            1: "Stage1",
-            **{word.lower(): word for word in get_args(source)},
-        }
 
-        def new(found: object) -> object:
-            is_old = isinstance(found, str | int) and found is not True
-            return words.get(found, found) if is_old else found
+        def word(found: object) -> object:
+            if isinstance(found, int) and found is not True:
+                return STAGES.get(found, found)
+            return found
 
-        return core_schema.no_info_before_validator_function(new, handler(source))
+        return core_schema.no_info_before_validator_function(word, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -73,13 +71,14 @@ class OldStage:
         """The words, and the stages after them."""
         found = handler(schema)
         found.pop("type")
-        old = *(word.lower() for word in found["enum"]), 0, 1, False
-        enum = [*found["enum"], *old]
-        return found | {"enum": enum, "x-kubernetes-preserve-unknown-fields": True}
+        return found | {
+            "enum": [*found["enum"], *STAGES, False],
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
 
 
-ZeroWord = Annotated[Zero, OldStage()]
-Objective = Annotated[Literal["Throughput", "Cost"], OldSpelling()]
+ZeroWord = Annotated[Zero, ZeroStage()]
+Objective = Literal["Throughput", "Cost"]
 TypeName = Annotated[str, StringConstraints(max_length=100)]
 
 
@@ -94,9 +93,6 @@ class Output(Section):
 class PlannerSpec(Section):
     """Search for plans."""
 
-    method: Literal["auto"] | None = Field(
-        default=None, description="Deprecated: it does nothing; leave it out."
-    )
     budget_seconds: Annotated[float, Field(gt=0, le=MOST_BUDGET_S)] = Field(
         default=0.5, description="Seconds that a search may take."
     )

@@ -27,7 +27,7 @@ from worker.columns import compressed_directive
 from worker.contract import (
     EXITS_KEPT,
     RECORDS_KEPT,
-    SAVES_MOST,
+    SAVES_KEPT,
     Directive,
     EvaluationRecord,
     Halt,
@@ -64,7 +64,7 @@ class _Heard(Report):
     steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
     switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
     evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
-    saves: Annotated[tuple[SaveRecord, ...], Field(max_length=SAVES_MOST)] = ()
+    saves: Annotated[tuple[SaveRecord, ...], Field(max_length=SAVES_KEPT)] = ()
 
 
 class Agents:

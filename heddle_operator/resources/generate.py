@@ -72,8 +72,6 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
     required = set(schema.get("required", ()))
     for name, field in schema.get("properties", {}).items():
         where = f"{path}.{name}"
-        if str(field.get("description", "")).startswith("Deprecated:"):
-            continue
         default = f"`{_plain(field['default'])}`" if "default" in field else ""
         default = "required" if name in required else default
         words = " ".join(str(field.get("description", "")).split()).replace("|", "\\|")
@@ -85,10 +83,7 @@ def _rows(schema: Mapping[str, Any], path: str) -> Iterator[str]:
 
 def _type_of(field: Mapping[str, Any]) -> str:
     if "enum" in field:
-        words = field["enum"]
-        old: set[object] = {str(word).lower() for word in words if str(word) != str(word).lower()}
-        old |= {word for word in words if isinstance(word, int) and "type" not in field}
-        return " or ".join(f"`{_plain(word)}`" for word in words if word not in old)
+        return " or ".join(f"`{_plain(word)}`" for word in field["enum"])
     kind = str(field["type"])
     limits = []
     if "minimum" in field:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heddle_operator.apis.data import TEXT_BYTES
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import (
     AGENT_PORT,
@@ -38,7 +39,6 @@ from worker.log_lines import Format
 GRACE_S = 60  # from the notice to the end of a pod; the agent trains on until 5 s before
 TOLERATION_S = 10  # a node may be not ready for so long before its pods get their notice
 TOKEN_FOLDER, DATA_FOLDER = "/var/run/heddle", "/var/lib/heddle/data"
-TEXT_BYTES = 2_000_000  # of the built-in text
 # Of every container, sidecars too, so that a pod passes the Pod Security Standard `restricted`.
 _UNPRIVILEGED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 SHM = "heddle-shm"

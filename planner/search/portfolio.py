@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+from planner.cores import usable_cores
 from planner.estimator.build_tables import Pricing
 from planner.request import PlanRequest
 from planner.search.budget import Budget
-from planner.search.cores import usable_cores
 from planner.search.searcher import Allowance, Engine, Searcher, limits_of
 from planner.search.state import PLACED, SearchState, UnplacedCandidates
 

@@ -40,8 +40,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another answer to NaN": ({"training": {"onNonFinite": "Skip"}}, "spec.training cannot be"),
 }
 TAKEN: dict[str, dict[str, Any]] = {
-    "the old spelling": {"training": {"onNonFinite": "stop"}, "elastic": {"verify": "full"}},
-    "a method": {"planner": {"method": "auto"}},
+    "another check": {"elastic": {"verify": "Full"}},
     "more steps": {"steps": 3000},
     "a lower limit": {"elastic": {"maxGPUs": 4}},
     "no limit": {"elastic": {"maxGPUs": None}},

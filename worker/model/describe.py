@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from planner.errors import InvalidWorkload
+from planner.failure import Failure
 
 LIMIT_S = 120.0
 
@@ -23,7 +24,7 @@ def describe(entry_point: str) -> dict[str, Any]:
     """
     command = [sys.executable, "-m", "worker.model.own_config", entry_point]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise InvalidWorkload(
@@ -32,6 +33,6 @@ def describe(entry_point: str) -> dict[str, Any]:
             code="Failed",
         ) from None
     if not found:
-        said = done.stderr.strip().splitlines() or ["it ended without a word"]
-        raise InvalidWorkload(said[-1], code="Failed")
+        failure = Failure.read(done.stderr, done.returncode)
+        raise InvalidWorkload(failure.message, field=failure.field, code=failure.code)
     return found

@@ -1,4 +1,7 @@
-"""Prints the config.json of an entry point: `python -m worker.model.own_config module:function`."""
+"""Prints the config.json of an entry point: `python -m worker.model.own_config module:function`.
+
+An error is the line of a `planner.failure.Failure` on stderr.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import contextlib
 import json
 import sys
 
-from planner.errors import HeddleError
+from planner.errors import HeddleError, InvalidWorkload
+from planner.failure import Failure
 from planner.model.config import OWN
 from worker.model.own import shape_of
 
@@ -17,16 +21,22 @@ def main(arguments: list[str]) -> int:
         with contextlib.redirect_stdout(sys.stderr):  # what the user's module prints
             config = {"model_type": OWN, **shape_of(arguments[0]).to_json()}
     except HeddleError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
+        return _refused(error)
     except SystemExit as error:
-        sys.stderr.write(
-            f"entry point {arguments[0]} ended its process (sys.exit({error.code})); let it return "
-            "the layers and the loss\n"
+        return _refused(
+            InvalidWorkload(
+                f"entry point {arguments[0]} ended its process (sys.exit({error.code})); let it "
+                "return the layers and the loss",
+                code="Failed",
+            )
         )
-        return 2
     sys.stdout.write(json.dumps(config, indent=1) + "\n")
     return 0
+
+
+def _refused(error: HeddleError) -> int:
+    sys.stderr.write(f"{Failure.of(error).to_line()}\n")
+    return 2
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def write_layers(
         if old.origin == "measured" and stated != asked:
             raise UnprofiledConfiguration(
                 f"profile file {path} holds {stated}, measured was {asked}; name another folder "
-                "with --output-folder",
+                "with --output-path",
                 code="Mismatch",
             )
         if old.origin == "measured":
@@ -108,7 +108,7 @@ def write_links(
         if held != wire:
             raise UnprofiledConfiguration(
                 f"{path} has links of the wire {held}, measured were those of {wire}; name another "
-                "folder with --output-folder",
+                "folder with --output-path",
                 field="wire",
                 code="Mismatch",
             )
@@ -146,7 +146,7 @@ def make_folder(folder: Path) -> None:
     except OSError as error:
         raise WorkerError(
             f"profiles cannot be written to {folder}: {error.strerror}; name another folder with "
-            f"--output-folder",
+            f"--output-path",
             code="Unwritable",
         ) from None
 
@@ -160,6 +160,6 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     except OSError as error:
         raise WorkerError(
             f"profile file {path} cannot be written: {error.strerror}; name another folder with "
-            f"--output-folder",
+            f"--output-path",
             code="Unwritable",
         ) from None

@@ -1,7 +1,8 @@
 """Measure this machine's processor for one model, within a minute: the profile of `heddle train`.
 
 Run as `python -m worker.profile.machine JSON`, where the JSON is a `Question`: each line that it
-prints is JSON, `{"done": 3, "of": 16, "what": "block, micro-batch 4"}`.
+prints is JSON, `{"done": 3, "of": 16, "what": "block, micro-batch 4"}`, and an error is the line
+of a `Failure`.
 A folder that is there already is measured again in its rows in doubt; the smaller time wins.
 Invariant: the folder is there with all of its files or not at all, and a file is replaced as a
 whole, so that a measurement that was interrupted is never read.  Micro-batches for which the time
@@ -27,6 +28,7 @@ from typing import Any
 import torch
 
 from planner.errors import HeddleError
+from planner.failure import Failure
 from planner.model.shape import ModelShape
 from planner.profiles.schema import read_type_file
 from worker.device.device import CPU
@@ -247,7 +249,7 @@ def main(arguments: list[str]) -> int:
     try:
         measure(Question(**json.loads(arguments[0])), say)
     except HeddleError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{Failure.of(error).to_line()}\n")
         return 2
     return 0
 

@@ -7,8 +7,8 @@ mkdir -p "${1:-finetune-run}"
 cd "${1:-finetune-run}"
 
 python "$here/english.py" texts
-heddle data prepare --builtin text --max-bytes 4000000 --output python
-heddle data prepare --input texts --output english
+heddle data prepare --builtin text --max-bytes 4000000 --output-path python
+heddle data prepare --input texts --output-path english
 heddle train "$here/pretrain.yaml" --headless
 heddle train "$here/finetune.yaml" --headless --nodes "$here/nodes.yaml" --script "$here/script.yaml"
 python "$here/compare.py" pretrained finetuned

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from heddle.cli.written_folder import torch_dtype
+from heddle.cli.progress import bytes_bar
+from heddle.cli.written_folder import PRECISIONS, cannot_write, check_room, torch_dtype
 from worker.errors import InvalidWeights
 
 if TYPE_CHECKING:
@@ -19,7 +20,70 @@ if TYPE_CHECKING:
     from worker.weights.files import File
 
 
-def hugging_face_files(
+def export_to(
+    folder: Path, path: str, step: int | None, form: str, dtype: str, *, overwrite: bool
+) -> dict[str, Any]:
+    """Write a checkpoint as a folder; what was written.
+
+    Args:
+        folder: that is written.
+        path: of the checkpoints.
+        step: of the one that is exported; None: the newest whole one.
+        form: `hugging-face` or `dcp`.
+        dtype: of weights of the form `hugging-face`, one of PRECISIONS.
+        overwrite: a model that the folder holds may be replaced.
+
+    Raises:
+        InvalidWeights: the folder is somebody else's, or cannot be written.
+    """
+    from worker.checkpoint.listing import chosen, open_saved
+    from worker.checkpoint.verify import Contents
+
+    vault, found = open_saved(path)
+    saved = chosen(found, step)
+    manifest = saved.read_manifest()
+    contents = Contents(vault, saved.attempt, manifest)
+    try:
+        _check_target(folder, path, form, overwrite)
+    except (OSError, RuntimeError) as error:  # too long a name, or a loop of links
+        raise cannot_write(folder, error) from None
+    with bytes_bar() as bar:
+        task = bar.add_task(str(saved.attempt))
+
+        def wrote(num_bytes: int) -> None:
+            bar.advance(task, num_bytes)
+
+        files = _files_of(form, manifest, contents, dtype, wrote)
+        size = sum(file.size for file in files)
+        bar.update(task, total=size)
+        check_room(folder, size)
+        try:
+            _write_files(folder, files, form)
+        except OSError as error:
+            raise cannot_write(folder, error) from None
+    return {
+        "folder": str(folder),
+        "format": form,
+        "step": saved.attempt.step,
+        "model": contents.model.name,
+        "dtype": PRECISIONS[dtype],
+        "bytes": size,
+        "files": [file.name for file in files],
+    }
+
+
+def _files_of(
+    form: str, manifest: Manifest, contents: Contents, dtype: str, wrote: Callable[[int], None]
+) -> tuple[File, ...]:
+    """The files of the folder; `wrote` counts their bytes."""
+    if form == "dcp":
+        from worker.checkpoint.exporting import dcp_files
+
+        return dcp_files(contents, manifest, wrote)
+    return _hugging_face_files(manifest, contents, dtype, wrote)
+
+
+def _hugging_face_files(
     manifest: Manifest, contents: Contents, dtype: str, wrote: Callable[[int], None]
 ) -> tuple[File, ...]:
     """The files of a folder that `transformers` loads; `wrote` counts their bytes."""
@@ -31,7 +95,7 @@ def hugging_face_files(
     return folder_files(wanted, SavedWeights(contents), lambda count: wrote(count * size))
 
 
-def check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
+def _check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
     """Refuse to write among checkpoints, or unasked over what is there.
 
     Raises:
@@ -66,7 +130,7 @@ def check_target(folder: Path, path: str, form: str, overwrite: bool) -> None:
         )
 
 
-def write_files(folder: Path, files: Sequence[File], form: str) -> None:
+def _write_files(folder: Path, files: Sequence[File], form: str) -> None:
     """Write the files; what is left of an older export is never taken for one of this."""
     from planner.model.config import CONFIG
     from worker.checkpoint.exporting import DCP_FILES

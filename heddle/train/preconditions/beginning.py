@@ -5,15 +5,15 @@ Invariant: nothing is changed, and no weight is read.
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 
 from heddle.train.checkpoints import path_of
+from heddle.train.data_set import make_data
 from heddle.train.measured import data_options
-from heddle_operator.apis.errors import InvalidJob, ProcessFailed
+from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.epochs.chosen_checkpoint import (
     newest_of,
@@ -94,13 +94,5 @@ def beginning(job: HeddleJob, is_fresh: bool, makes_data: bool = False) -> Begin
 def _digest(job: HeddleJob) -> str:
     """The digest of the job's data; pairs of its texts are made in a folder that goes."""
     with tempfile.TemporaryDirectory(prefix="heddle-data-") as folder:
-        for command in job.spec.data.commands(folder, data_options()):
-            made = subprocess.run(
-                [sys.executable, "-m", "heddle", *command],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                text=True, check=False,
-            )  # fmt: skip
-            if made.returncode:
-                *_, last = ["it said nothing", *made.stderr.strip().splitlines()]
-                raise ProcessFailed(f"the data set cannot be made: {last.removeprefix('Error: ')}")
-        return data_digest(job.with_data(folder).training.data)
+        made = asyncio.run(make_data(job, folder, data_options()))
+        return data_digest(made.training.data)

@@ -15,7 +15,7 @@ import sysconfig
 from pathlib import Path
 from types import TracebackType
 
-from heddle_operator.resources.pods import TEXT_BYTES
+from heddle_operator.apis.data import TEXT_BYTES
 from tests.e2e.kubernetes.job import TRAINING
 
 STEPS_TO_COMPLETE = 40  # after so many the weights are kept

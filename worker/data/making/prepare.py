@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from planner.cores import usable_cores
 from planner.wording import counted
 from worker.data.index import write_index
 from worker.data.making.kept import keep, name_of, take
@@ -212,7 +213,7 @@ def _read_all(
         else:
             parts[name] = found
             told.of(unit)
-    count = min(processes or os.cpu_count() or 1, len(missing))
+    count = min(processes or usable_cores(), len(missing))
     if count <= 1:
         for name, unit in missing:
             parts[name] = write_part(work.folder, name, unit, work.keys, how, None)

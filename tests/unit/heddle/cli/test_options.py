@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.evaluation.command import evaluate_command
-from heddle.cli.options import A_FILE, Finite, effort_options
+from heddle.cli.options import A_FILE, ZERO_STAGE, Finite, effort_options
 from heddle.commands.plan import plan
 from planner.errors import InvalidRequest
 from tests.refusals import refused
@@ -25,6 +25,14 @@ def look(**effort):
 
 def said(*arguments):
     return CliRunner().invoke(look, arguments)
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [("off", "Off"), ("0", "Off"), ("stage1", "Stage1"), ("1", "Stage1"), ("auto", "Auto")],
+)
+def test_a_stage_of_zero_is_a_word_or_its_number(given, word):
+    assert ZERO_STAGE.convert(given, None, None) == word
 
 
 def test_without_options_a_search_has_128_rollouts_and_no_budget_of_its_own():

@@ -105,7 +105,7 @@ def test_json_says_whether_each_stage_and_the_plan_fit():
 
 def test_a_planned_plan_is_priced_as_it_was_planned_for_any_model(tmp_path):
     line = ("--model", "llama3-8b", "--composition", "h100=1x4", "--batch", "16")
-    limits = ("--budget-evaluations", "5", "--d-max", "2", "--output", "json")
+    limits = ("--budget-evaluations", "5", "--max-stages", "2", "--output", "json")
     planned = run(plan, *line, *limits)
     again = priced(stdin=planned)
     for key in ("iteration_s", "simulated_s", "profile_digest", "digest"):
@@ -121,7 +121,7 @@ PLANNED = [  # what was asked, and whether the best plan is placed by stage
 @pytest.mark.parametrize(("model", "text", "is_by_stage"), PLANNED)
 def test_a_plan_without_its_placement_is_placed_as_it_was_planned(model, text, is_by_stage):
     line = ("--model", model, "--composition", text, "--batch", "256", "--seq-len", "2048")
-    limits = ("--budget-evaluations", "3000", "--d-max", "8", "--output", "json")
+    limits = ("--budget-evaluations", "3000", "--max-stages", "8", "--output", "json")
     planned = json.loads(run(plan, *line, *limits))
     assert priced(stdin=planned)["iteration_s"] == planned["iteration_s"]
     del planned["edges"]

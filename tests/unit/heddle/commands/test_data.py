@@ -25,7 +25,7 @@ def test_what_was_prepared_is_shown(tmp_path):
         tmp_path / "x.jsonl",
         "--text-key",
         "body",
-        "--output",
+        "--output-path",
         tmp_path / "corpus",
         "--eod",
         "none",
@@ -45,7 +45,7 @@ def test_what_was_prepared_is_shown(tmp_path):
         ((), "give exactly one of --input and --builtin"),
         (("--builtin", "text", "--input", "a"), "give exactly one of --input and --builtin"),
         (("--input", "a", "--text-key", ""), "a key of records is empty"),
-        (("--input", "a", "--output", "a.bin"), "leave out .bin"),
+        (("--input", "a", "--output-path", "a.bin"), "leave out .bin"),
         (("--input", "a", "--prompt-key", "q"), "give both of --prompt-key and --completion-key"),
         (
             ("--input", "a", "--text-key", "t", "--prompt-key", "q", "--completion-key", "r"),
@@ -54,14 +54,14 @@ def test_what_was_prepared_is_shown(tmp_path):
     ],
 )
 def test_what_does_not_go_together_is_refused(given, sentence):
-    done = run("prepare", "--output", "x", *given)
+    done = run("prepare", "--output-path", "x", *given)
     assert done.exit_code == 2
     assert sentence in " ".join(done.output.split())
 
 
-@pytest.mark.parametrize("empty", ["--input", "--output", "--tokenizer", "--cache"])
+@pytest.mark.parametrize("empty", ["--input", "--output-path", "--tokenizer", "--cache"])
 def test_an_empty_path_is_not_the_working_folder(empty, tmp_path):
-    given = {"--input": str(tmp_path), "--output": str(tmp_path / "x")} | {empty: ""}
+    given = {"--input": str(tmp_path), "--output-path": str(tmp_path / "x")} | {empty: ""}
     done = run("prepare", *(word for pair in given.items() for word in pair))
     assert isinstance(done.exception, InvalidRequest)
     assert (done.exception.field, done.exception.code) == (empty, "Missing")
@@ -71,7 +71,7 @@ def test_the_folder_of_a_tokenizer_is_taken_as_by_prepare(tmp_path):
     Tokenizer(WordLevel({"a": 0, "</s>": 1}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "text.txt").write_text("a")
     prefix, tokenizer = tmp_path / "pair", ("--tokenizer", tmp_path)
-    made = run("prepare", "--input", tmp_path / "text.txt", "--output", prefix, *tokenizer)
+    made = run("prepare", "--input", tmp_path / "text.txt", "--output-path", prefix, *tokenizer)
     assert made.exit_code == 0, made.output
     shown = run("show", prefix, *tokenizer)
     assert shown.exit_code == 0, shown.output

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -77,30 +75,3 @@ def test_files_with_a_mistake_are_errors_of_ours(tmp_path, nodes, script, code):
     error = CliRunner().invoke(demo, arguments).exception
     assert isinstance(error, HeddleError)
     assert error.code == code
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-@pytest.mark.parametrize(
-    ("stdout", "columns", "no_color", "fits"),
-    [
-        (Terminal(), "80", None, True),
-        (Terminal(), "79", None, False),
-        (Terminal(), "200", "1", True),
-        (Terminal(), "200", "", True),
-        (io.StringIO(), "200", None, False),
-    ],
-    ids=["wide", "narrow", "NO_COLOR", "NO_COLOR empty", "no terminal"],
-)
-def test_the_live_view_needs_a_terminal_wide_enough_and_no_colour(
-    monkeypatch, stdout, columns, no_color, fits
-):
-    monkeypatch.setattr(sys, "stdout", stdout)
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if no_color is not None:
-        monkeypatch.setenv("NO_COLOR", no_color)
-    assert command._fits_live() is fits

@@ -136,7 +136,6 @@ NO_WISHES = ("text", "nodes", "exclude", "profiles", "output", "picture", "expor
         ("", "budget_s", None),
         ("--seed 5", "seed", 5),
         ("--max-stages 3", "max_stages", 3),
-        ("--d-max 3", "max_stages", 3),
         ("", "max_templates", 8),
         ("--max-templates 2", "max_templates", 2),
         ("--min-holders 2", "min_holders", 2),
@@ -226,7 +225,7 @@ def test_a_picture_of_the_plan_is_drawn(tmp_path):
 
 
 def test_a_regular_plan_is_handed_to_megatron():
-    line = "--model llama3-8b --composition h100=1x8 --batch 64 --max-templates 1 --d-max 1"
+    line = "--model llama3-8b --composition h100=1x8 --batch 64 --max-templates 1 --max-stages 1"
     text = run(plan, f"{line} {QUICK} --export megatron")
     assert text.startswith("# h100, 1 x 8 GPUs (h100-0)\n")
     assert "--tensor-model-parallel-size" in text
@@ -335,7 +334,7 @@ def test_a_current_plan_of_another_model_is_refused(tmp_path):
         "--budget-s -1",
         "--budget-evaluations 0",
         "--max-templates 0",
-        "--d-max 0",
+        "--max-stages 0",
         "--min-holders 0",
         "--min-throughput 0",
         "--max-price -1",

@@ -22,7 +22,7 @@ def run(command, line: str) -> str:
 
 @pytest.mark.slow
 def test_a_measured_profile_is_planned_with(tmp_path):
-    line = f"--gpu-type demo-fast --micro-batch 1,2 --repeats 1 --output-folder {tmp_path}"
+    line = f"--gpu-type demo-fast --micro-batch 1,2 --repeats 1 --output-path {tmp_path}"
     assert "6 measured entries; links assumed" in run(profile, f"{line} --device cpu")
     stated = json.loads((tmp_path / "tiny-llama" / "demo-fast.json").read_text())
     assert stated["origin"] == "measured"
@@ -42,8 +42,8 @@ def test_a_measured_profile_is_planned_with(tmp_path):
         ("--gpu-type '' --device cpu", ("Malformed", "gpu_type")),
         ("--gpu-type x/y --device cpu", ("Malformed", "gpu_type")),
         ("--gpu-type links --device cpu", ("Malformed", "gpu_type")),
-        ("--gpu-type x --output-folder /dev/null --device cpu", ("Unwritable", None)),
-        ("--gpu-type x --output-folder /dev/null --device cpu links", ("Unwritable", None)),
+        ("--gpu-type x --output-path /dev/null --device cpu", ("Unwritable", None)),
+        ("--gpu-type x --output-path /dev/null --device cpu links", ("Unwritable", None)),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence(line, mistake):
@@ -55,7 +55,7 @@ def test_links_between_nodes_are_of_no_staged_wire(monkeypatch, tmp_path):
     for name, value in (("WORLD_SIZE", "2"), ("RANK", "0"), ("MASTER_PORT", "1")):
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    line = f"--gpu-type x --output-folder {tmp_path} --device cpu --wire staged links"
+    line = f"--gpu-type x --output-path {tmp_path} --device cpu --wire staged links"
     with refused(HeddleError, "Unsupported", "wire"):
         run(profile, line)
 
@@ -66,4 +66,4 @@ def test_half_a_launcher_is_one_sentence(monkeypatch, tmp_path, size):
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with refused(HeddleError, "Malformed"):
-        run(profile, f"--gpu-type x --output-folder {tmp_path} --device cpu links")
+        run(profile, f"--gpu-type x --output-path {tmp_path} --device cpu links")

@@ -32,13 +32,13 @@ def run(*arguments):
 )
 def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, code):
     with refused(error, code):
-        run(*arguments, *SHORT, "--out", str(tmp_path / "policy"))
+        run(*arguments, *SHORT, "--output-path", str(tmp_path / "policy"))
 
 
 def test_a_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with refused(InvalidRequest, "Unwritable"):
-        run("--model", "tiny-llama", "--out", str(tmp_path / "file" / "policy"))
+        run("--model", "tiny-llama", "--output-path", str(tmp_path / "file" / "policy"))
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -47,7 +47,7 @@ def test_a_folder_that_holds_files_is_not_written_over(tmp_path, monkeypatch, na
     folder.mkdir()
     (folder / "card.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    out = ("--out", str(folder)) if named else ()
+    out = ("--output-path", str(folder)) if named else ()
     with refused(InvalidRequest, "Taken"):
         run("--model", "tiny-llama", *SHORT, *out)
     assert (folder / "card.json").read_text() == "{}"
@@ -89,14 +89,14 @@ def test_settings_that_no_user_measured_are_no_options(name):
 def test_states_are_kept_every_so_many_seconds(tmp_path, seconds):
     folder = tmp_path / "policy"
     with refused(InvalidRequest, "OutOfRange", "--keep-every-s"):
-        run("--model", "tiny-llama", "--out", str(folder), *SHORT[:-1], seconds)
+        run("--model", "tiny-llama", "--output-path", str(folder), *SHORT[:-1], seconds)
     assert not folder.exists()
 
 
 @pytest.mark.slow
 def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
     folder = tmp_path / "policy"
-    done = run("--model", "tiny-llama", "--out", str(folder), *SHORT, "--output", "json")
+    done = run("--model", "tiny-llama", "--output-path", str(folder), *SHORT, "--output", "json")
     said = json.loads(done.stdout)
     card = load_policy(folder).card
     assert said == json.loads(json.dumps(card.to_json()))

@@ -37,6 +37,11 @@ def test_the_system_says_what_it_is(tmp_path):
     assert found.cores >= 1
 
 
+def test_a_container_with_half_a_core_counts_one(tmp_path):
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert this_machine(tmp_path, tmp_path).cores == 1
+
+
 def test_a_machine_that_says_nothing_still_has_a_type_and_memory(tmp_path):
     (tmp_path / "memory.max").write_text("max\n")
     found = this_machine(tmp_path, tmp_path)

@@ -127,13 +127,6 @@ def test_plans_are_searched_for_what_the_job_trains():
     assert search_settings(options).workload == options.job.workload
 
 
-@pytest.mark.slow
-def test_data_that_cannot_be_made_are_a_sentence_about_the_data(run):
-    command = ("data", "prepare", "--input", "nowhere", "--output", "x")
-    with pytest.raises(ProcessFailed, match=r"^the data set cannot be made: input 'nowhere'"):
-        asyncio.run(run.call(*command))
-
-
 def test_a_run_without_a_node_promises_no_save(run):
     assert run.recorder.step == 0
     run.recorder = recorded()

@@ -39,7 +39,7 @@ def test_texts_of_a_blend_become_pairs_and_keep_their_weights():
     assert [corpus.weight for corpus in made.as_read.blend] == [1, 2, 3]
     assert (made.tokenizer, made.document_mask) == ("/m/llama", True)
     assert MIXED.commands("/made", BUILTIN) == tuple(
-        ("data", "prepare", "--input", text, "--tokenizer", "/m/llama", "--output", prefix)
+        ("data", "prepare", "--input", text, "--tokenizer", "/m/llama", "--output-path", prefix)
         for text, prefix in (("/d/wiki.jsonl", "/made/text-2"), ("/d/books/", "/made/text-3"))
     )
 
@@ -50,7 +50,7 @@ def test_a_built_in_text_is_made_with_the_tokenizer_if_there_is_one(tokenizer):
     (command,) = data.commands("/made", BUILTIN)
     assert command[:4] == ("data", "prepare", "--builtin", "text")
     assert ("--tokenizer" in command) == (tokenizer is not None)
-    assert command[-2:] == ("--output", "/made/text")
+    assert command[-2:] == ("--output-path", "/made/text")
     assert paths(data.prepared("/made")) == ["/made/text"]
 
 

@@ -62,11 +62,11 @@ def test_a_job_without_gpus_says_why():
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
 
 
-def test_the_condition_accepted_names_an_old_spelling():
-    view = view_of(a_job(verify="full"), Observed(), 0.0)
+def test_the_condition_accepted_holds_the_notes_of_the_job():
+    view = view_of(a_job().noted("an annotation is no time"), Observed(), 0.0)
     accepted = conditions_of(view, decide(view), None, Drain())[1]
     assert (accepted.kind, accepted.holds, accepted.reason) == ("Accepted", True, "Valid")
-    assert "spec.elastic.verify" in accepted.message
+    assert "an annotation is no time" in accepted.message
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes():

@@ -86,7 +86,7 @@ def test_the_silence_before_a_loss_was_noticed_is_in_its_stall():
     assert sum(change.parts.values()) == pytest.approx(change.stall_s)
 
 
-def test_what_an_agent_of_an_earlier_version_saw_of_a_loss_is_split_by_the_operators_clock():
+def test_a_loss_in_which_the_slowest_rank_did_not_halt_is_split_by_the_operators_clock():
     laps = {**LAPS, "drain": 10.6, "transfer": 10.6, "verify": 10.6, "vote": 10.6}
     (change,) = changes(a_switch(laps=laps), reason="loss", adopted_s=50.0, closed_s=50.9)
     assert change.parts["drain_s"] == 0

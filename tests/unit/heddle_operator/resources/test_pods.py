@@ -171,7 +171,7 @@ def test_built_in_text_is_made_where_the_worker_reads_it():
     (data,) = a_pod(template)["spec"]["initContainers"]
     prefix = with_data_folder(a_job()).training.data.blend[0].path
     assert data["command"] == ["h"]
-    assert data["args"][data["args"].index("--output") + 1] == prefix
+    assert data["args"][data["args"].index("--output-path") + 1] == prefix
     assert "nvidia.com/gpu" not in data["resources"].get("limits", {})
 
 
@@ -180,7 +180,7 @@ def test_each_text_of_the_users_own_is_made_by_a_container_of_its_own():
     found = a_pod(blend=blend, tokenizer="/m")["spec"]["initContainers"]
     assert [container["name"] for container in found] == ["data", "data-1"]
     read = with_data_folder(a_job(blend=blend, tokenizer="/m")).training.data
-    outputs = [c["args"][c["args"].index("--output") + 1] for c in found]
+    outputs = [c["args"][c["args"].index("--output-path") + 1] for c in found]
     assert outputs == [corpus.path for corpus in read.blend]
 
 

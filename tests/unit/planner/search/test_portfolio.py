@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from planner.cluster.composition import Composition
+from planner.cores import usable_cores
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.plans.plan import faults
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.budget import Budget
-from planner.search.cores import usable_cores
 from planner.search.driver import search
 from planner.search.portfolio import USUAL_THREADS, threads_of
 from planner.search.searcher import Searcher

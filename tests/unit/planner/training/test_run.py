@@ -27,7 +27,7 @@ def train(folder, *more):
     )
     code += "run(train_policy)"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *ARGUMENTS, "--out", str(folder), *more],
+        [sys.executable, "-c", code, *ARGUMENTS, "--output-path", str(folder), *more],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.errors import InvalidWorkload
+from planner.failure import Failure
 from planner.model.config import OWN
 from planner.model.own import OwnTensors
 from tests.builders import MODEL
@@ -59,7 +60,9 @@ def test_what_an_entry_point_prints_is_no_part_of_the_answer(capsys):
 
 def test_an_entry_point_that_ends_its_process_is_one_sentence(capsys):
     assert own_config.main([f"{__name__}:leaves"]) == 2
-    assert "ended its process (sys.exit(3))" in capsys.readouterr().err
+    failure = Failure.read(capsys.readouterr().err.encode(), 2)
+    assert failure.code == "Failed"
+    assert "ended its process (sys.exit(3))" in failure.message
 
 
 def test_the_example_is_a_model_with_its_tensors():

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from planner.search.cores import usable_cores
+from planner.cores import usable_cores
 
 ALL = len(os.sched_getaffinity(0))
 

@@ -1,7 +1,7 @@
 """How many cores this process may use, as a container's limit leaves them.
 
 With more threads than its quota a process is stopped for most of every period, all threads at once,
-so that a search on four of them would look at fewer plans than on one.
+so that four of them would do less than one.
 Source: Linux, control groups v1 (cpu.cfs_quota_us) and v2 (cpu.max).
 """
 
