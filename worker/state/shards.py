@@ -169,9 +169,7 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def bytes_to_make(
-    model: ModelShape, seat: Seat, held: HeldState, precision: Precision = "fp32"
-) -> int:
+def bytes_to_make(model: ModelShape, seat: Seat, held: HeldState, precision: Precision) -> int:
     """Bytes that `TargetShards.of` allocates: parts, low-precision weights and gradients."""
     total = 0
     for tensor in held_tensors(model, seat.layers):

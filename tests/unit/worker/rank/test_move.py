@@ -20,13 +20,13 @@ pipelines = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2)
 
 
 def moves_of(directive):
-    return [plan_move(MODEL, directive, m.pod, m.slot) for m in directive.members]
+    return [plan_move(MODEL, directive, m.pod, m.slot, "gloo") for m in directive.members]
 
 
 def test_a_rank_that_is_no_member_has_no_move():
     directive = change(None, plan("1x2"))
-    assert plan_move(MODEL, directive, "tiny-a-0", 1) is None
-    assert plan_move(MODEL, directive, "tiny-b-0", 0) is None
+    assert plan_move(MODEL, directive, "tiny-a-0", 1, "gloo") is None
+    assert plan_move(MODEL, directive, "tiny-b-0", 0, "gloo") is None
 
 
 def test_at_the_start_nothing_moves_and_nobody_waits_for_a_boundary():
@@ -63,14 +63,14 @@ def test_pieces_that_no_member_holds_are_lost():
     directive = change(plan("1x1+1x1"), plan("1x2"))
     alone = directive.model_copy(update={"members": directive.members[:1]})
     with pytest.raises(StateLost):
-        plan_move(MODEL, alone, "tiny-a-0", 0)
+        plan_move(MODEL, alone, "tiny-a-0", 0, "gloo")
 
 
 def test_members_that_do_not_fit_the_plan_are_refused():
     directive = change(None, plan("2x2"))
     short = directive.model_copy(update={"members": directive.members[:1]})
     with pytest.raises(LayoutMismatch, match="ranks 0 to 1"):
-        plan_move(MODEL, short, "tiny-a-0", 0)
+        plan_move(MODEL, short, "tiny-a-0", 0, "gloo")
 
 
 @settings(max_examples=15)
