@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.placing import fastest
 from benchmarks.planner.compositions import Case
 from benchmarks.planner.references import BenchmarkReferences
 from planner.errors import Infeasible
@@ -186,7 +187,7 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     for index, (_, unplaced) in enumerate(worker.unplaced_candidates()):
         if index == SETTLED:
             break
-        found = evaluator.place_and_price(unplaced)
+        found = fastest(evaluator, unplaced)
         if found is None:
             continue
         if len(found.plan.templates) <= templates and (

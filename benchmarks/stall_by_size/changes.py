@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.migration.loads import loads_of
 from heddle.train.stall import measure_stall
 from migration.links import Links
 from planner.cost.memory import WORKER_BUCKET
@@ -185,7 +186,7 @@ def _busiest_bytes(directive: Directive) -> float:
     first = directive.members[0]
     move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot, "gloo")
     assert move is not None
-    return move.transfer.makespan_s(Links((1.0,), 1.0))
+    return loads_of(move.transfer, Links((1.0,), 1.0)).longest_s()
 
 
 def _budgets_bytes(directive: Directive) -> dict[int, int]:
