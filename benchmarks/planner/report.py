@@ -125,7 +125,7 @@ def _worst(found: list[Row], references: BenchmarkReferences, known: dict[str, C
                 case.batch,
                 f"{row['budget_s']:g} s",
                 f"{ratio(row, references, known):.2f} %",
-                row["last_stage"],
+                row["last_step"],
                 best.found_by,
             )
         )

@@ -1,6 +1,6 @@
 """A plan that a search found: placed, its batch shared, and priced by the one evaluator.
 
-Every stage of the search hands its templates over here, so that all are judged alike.
+Every step of the search hands its templates over here, so that all are judged alike.
 Invariant: a candidate fits in memory and in the limits on GPUs, trains exactly B samples, and its
 price is `planner.cost.evaluate`'s.
 """
