@@ -45,7 +45,7 @@ def test_an_iteration_ends_with_the_longest_broadcasts():
     plan, there = Plan((row,), where), nodes("fast-0:2 fast-1:2")
     network = demo_profile().between_nodes()
     held = broadcast_messages(ZERO, RankMap.of(plan))[0, 2]
-    off, owned = (cost_of(plan.with_zero(z), ZERO, there, demo_profile(), {}) for z in (0, 1))
+    off, owned = (cost_of(plan.with_zero(z), ZERO, there, demo_profile()) for z in (0, 1))
     sent_s = 2 * network.latency_s + held / (network.bandwidth_bytes_per_s / 2)
     assert off.broadcast_s == 0
     assert owned.broadcast_s == pytest.approx(sent_s)
