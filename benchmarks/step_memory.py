@@ -3,9 +3,9 @@
     python -m benchmarks.step_memory [--pairs N]
 
 The plain form computes all at once: logits in fp32, scores of all pairs of tokens, a whole piece in
-fp64, a whole tensor in the update.  Dropout's is torch's own, from a generator.  Peaks are torch's own count of tensors on the processor, so
-they do not depend on the machine; times are of the processor, in pairs.  Writes
-docs/results/step_memory.md.
+fp64, a whole tensor in the update.  Dropout's is torch's own, from a generator.  Peaks are torch's
+own count of tensors on the processor, so they do not depend on the machine; times are of the
+processor, in pairs.  Writes docs/results/step_memory.md.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def page(rows: list[str], pairs: int) -> str:
                 "",
                 "- Losses and their gradients agree to the rounding of sums.",
                 "- Updates and fingerprints agree to the bit.",
-                "- Dropout's plain form draws from torch's generator. Heddle hashes each probability,",
-                "  in the backward pass again, so that every plan drops the same ones.",
+                "- Dropout's plain form draws from torch's generator. Heddle hashes each",
+                "  probability, in the backward pass again; every plan drops the same ones.",
                 "- On a GPU the chunks are larger. They were never measured on one.",
             ]
         )

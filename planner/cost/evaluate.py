@@ -66,7 +66,6 @@ class StageCost:
         """t: the stage's time for one micro-batch."""
         return self.forward_s + self.backward_s + self.p2p_s
 
-
     def slower(self, other: StageCost) -> StageCost:
         """Each part of it as long as on the slower of two replicas."""
         return replace(
