@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.kept_rows import kept_rows
 from benchmarks.pages import header
 from tests.distributed.exact.exactness import (
     GPUS,
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of jobs and plans")
     options = parser.parse_args()
     KEPT.parent.mkdir(exist_ok=True)
-    rows = _kept()
+    rows = kept_rows(KEPT)
     with tempfile.TemporaryDirectory() as folder:
         prefix = prepared_lines(Path(folder))
         for first in range(0, options.jobs, AT_ONCE):
@@ -116,12 +117,6 @@ def report(rows: list[dict[str, Any]], options: argparse.Namespace) -> str:
         "- The state had the same digest before and after each change.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _kept() -> list[dict[str, Any]]:
-    if not KEPT.exists():
-        return []
-    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
 
 
 if __name__ == "__main__":

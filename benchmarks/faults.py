@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kept_rows import kept_rows
 from benchmarks.pages import header
 from tests.distributed.faults.campaign import (
     AGAIN_S,
@@ -42,7 +43,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=25, help="of the pairs")
     options = parser.parse_args()
     KEPT.parent.mkdir(exist_ok=True)
-    done = _kept()
+    done = kept_rows(KEPT)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "text"
         prepare([Path(json.__file__).parent], data, None, None)
@@ -91,12 +92,6 @@ def random_pair(choose: random.Random) -> Case:
         choose.choice(list(SIGNALS)), choose.choice(("rank", "agent", "pod")), choose.randrange(3)
     )
     return choose.choice(PARTS), (first, Fault(choose.choice(list(SIGNALS)), "store", 0))
-
-
-def _kept() -> list[dict[str, Any]]:
-    if not KEPT.exists():
-        return []
-    return [json.loads(line) for line in KEPT.read_text(encoding="utf-8").splitlines()]
 
 
 def report(rows: list[dict[str, Any]], wanted: int) -> str:

@@ -237,8 +237,8 @@ def page(rows: list[str], pairs: int) -> str:
                 "",
                 "- Losses and their gradients agree to the rounding of sums.",
                 "- Updates and fingerprints agree to the bit.",
-                "- Dropout's plain form draws from torch's generator. Heddle hashes each place,",
-                "  in the backward pass again, so that every plan drops the same ones.",
+                "- Dropout's plain form draws from torch's generator. Heddle hashes each",
+                "  probability, in the backward pass again; every plan drops the same ones.",
                 "- On a GPU the chunks are larger. They were never measured on one.",
             ]
         )

@@ -23,7 +23,7 @@ from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
 from planner.plans.regions import Cuts, Mask, Regions, regions_of
-from planner.plans.state_rule import OWNED, PartNames, StateRule
+from planner.plans.state_rule import OWNED, PartNames
 
 
 class Participant(Protocol):
@@ -77,7 +77,6 @@ def held_layout(
     members: Sequence[Participant],
     layouts: Mapping[int, Plan],
     cuts: Cuts,
-    rule: StateRule = OWNED,
 ) -> StateLayout:
     """Pieces that the members hold before the change.
 
@@ -86,7 +85,6 @@ def held_layout(
         members: in transport-rank order.
         layouts: the plan of every epoch that a member holds.
         cuts: of the refinement.
-        rule: of the state.
 
     Raises:
         LayoutMismatch: a member says that it holds an epoch whose plan is not given or does not
@@ -102,7 +100,7 @@ def held_layout(
         ]
         for index, member in enumerate(members)
     ]
-    return StateLayout(regions, rule.masks(regions, held))
+    return StateLayout(regions, OWNED.masks(regions, held))
 
 
 def _held_seat(
@@ -131,7 +129,6 @@ def needed_layout(
     plan: Plan,
     members: Sequence[Participant],
     cuts: Cuts,
-    rule: StateRule = OWNED,
 ) -> StateLayout:
     """Pieces that the members must hold after the change.
 
@@ -140,7 +137,6 @@ def needed_layout(
         plan: the new plan.
         members: in transport-rank order.
         cuts: of the refinement.
-        rule: of the state.
 
     Raises:
         LayoutMismatch: the members do not fill the seats of the plan one to one.
@@ -164,7 +160,7 @@ def needed_layout(
                 f"but the new plan seats that rank on GPU {seat.gpu} of {seat.node!r}"
             )
         needed[index].append(seat)
-    return StateLayout(regions, rule.masks(regions, needed))
+    return StateLayout(regions, OWNED.masks(regions, needed))
 
 
 def describe(piece: Piece) -> str:

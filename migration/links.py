@@ -39,9 +39,7 @@ def usual_links(nodes: int) -> Links:
     return Links((NIC_BYTES_PER_S,) * nodes)
 
 
-def profile_links(
-    profile: Profile, gpu_types: Sequence[str], shares: Sequence[float] | None = None
-) -> Links:
+def profile_links(profile: Profile, gpu_types: Sequence[str], shares: Sequence[float]) -> Links:
     """Links by a profile: NVLink or PCIe inside a node, PCIe and a network card between nodes.
 
     Where messages go through memory of the hosts a byte is copied and then sent, or received and
@@ -50,7 +48,7 @@ def profile_links(
     Args:
         profile: of the workload, with the wire of its ranks.
         gpu_types: of each node; of one that is not profiled the usual rates count.
-        shares: of each node in its network card; None: each has a card of its own.
+        shares: of each node in its network card; 1 for a card of its own.
     """
     ports = [
         _port(profile.inside_links[name], copy_bytes_per_s(profile, name))
@@ -65,7 +63,6 @@ def profile_links(
         for name in gpu_types
     ]
     nics = [profile.nics.get(name, profile.network) for name in gpu_types]
-    shares = [1.0] * len(nics) if shares is None else shares
     return Links(
         tuple(n.bandwidth_bytes_per_s * share for n, share in zip(nics, shares, strict=True)),
         min(ports, default=PORT_BYTES_PER_S),

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import accumulate, groupby
 from typing import NamedTuple
 
-from migration.balance import Loads, Run, share_out
+from migration.balance import Run, share_out
 from migration.classes import MovingClass, moving_classes
 from migration.layout import StateLayout
 from migration.links import Links, node_indices, usual_links
@@ -142,17 +142,6 @@ class Transfer:
     def num_bytes(self) -> int:
         """Bytes of state that arrive, over all ranks."""
         return sum(flow.num_bytes * (1 + len(flow.relays)) for flow in self.flows)
-
-    def loads(self, links: Links | None = None) -> Loads:
-        """Seconds of work of every port and network card."""
-        loads = Loads(links=links or self.links, nodes=self.nodes)
-        for run in self.runs:
-            loads.add(run)
-        return loads
-
-    def makespan_s(self, links: Links | None = None) -> float:
-        """Predicted seconds: those of the busiest port or card."""
-        return self.loads(links).longest_s()
 
     def turns(self, flow: int) -> list[tuple[Turn, int, Turn | None]]:
         """(turn, sender, turn of the message before) of all messages of a flow, relays too."""

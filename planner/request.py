@@ -1,6 +1,6 @@
 """Questions to the planner and its answers, as data.
 
-Invariant: an answer says where its plan came from, stage by stage of the search, and what it could
+Invariant: an answer says where its plan came from, step by step of the search, and what it could
 not do (`notes`).  JSON keys are those of `heddle plan --output json`.
 """
 
@@ -100,16 +100,16 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchStage:
-    """How far one stage of the search got."""
+class SearchStep:
+    """How far one step of the search got."""
 
-    method: str  # what this stage did
+    method: str  # what this step did
     evaluations: int  # plans priced so far
     throughput_samples_s: float  # of the best plan so far; 0 if there is none yet
-    seconds: float = 0.0  # that this stage took
+    seconds: float = 0.0  # that this step took
 
     def to_json(self) -> dict[str, Any]:
-        """The row of `stages_of_search`."""
+        """The row of `search_steps`."""
         return {
             "method": self.method,
             "seconds": self.seconds,
@@ -143,7 +143,7 @@ class PlanAnswer:
     plan: Plan  # placed on the composition
     cost: PlanCost  # its formula cost
     holders_min: int  # on how many nodes every piece lives at least
-    stages_of_search: tuple[SearchStage, ...]  # the way to the plan
+    search_steps: tuple[SearchStep, ...]  # the way to the plan
     planning_s: float  # wall time of the search
     bytes_to_move: int | None  # from the current plan; None if there is none
     idle: tuple[tuple[str, int], ...]  # (node, number of GPUs) that the plan leaves unused
@@ -186,7 +186,7 @@ class PlanAnswer:
             "iteration_s": self.cost.iteration_s,
             "simulated_s": self.simulation_s,
             "planning_s": self.planning_s,
-            "stages_of_search": [stage.to_json() for stage in self.stages_of_search],
+            "search_steps": [step.to_json() for step in self.search_steps],
             "gpus_used": self.plan.gpus,
             "gpus_idle": request.composition.gpus - self.plan.gpus,
             "idle": [{"node": node, "gpus": count} for node, count in self.idle],

@@ -141,10 +141,8 @@ def splits(draw: st.DrawFn, depth: int, layers: int = MODEL.layers) -> tuple[int
 @st.composite
 def filled_templates(draw: st.DrawFn, composition: Composition) -> FilledTemplate:
     """A template whose one replica packs onto the composition, with one to three replicas."""
-    largest: dict[str, int] = {}
-    for node in composition.nodes:
-        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
-    options = [(kind, tp) for kind, most in largest.items() for tp in (1, 2, 4) if tp <= most]
+    largest = composition.largest_gpus.items()
+    options = [(kind, tp) for kind, most in largest for tp in (1, 2, 4) if tp <= most]
     chosen = draw(st.lists(st.sampled_from(sorted(options)), min_size=1, max_size=4))
     while not can_pack({o: chosen.count(o) for o in chosen}, room_of(composition)):
         chosen.pop()

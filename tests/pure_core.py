@@ -94,7 +94,7 @@ class PureCore:
             "events": (quiet, _in(quiet, lambda v: events_of(v, decision, drain))),
             "status": (
                 quiet,
-                _in(quiet, lambda v: status_of(v, decision, holders, drain, {}, "T")),
+                _in(quiet, lambda v: status_of(v, decision, holders, drain, {}, "T", "")),
             ),
             "holders of pieces": (quiet, lambda _: count_holders(model, plan)),
             "members": (

@@ -19,13 +19,7 @@ VARIABLE = "HEDDLE_LOG_FORMAT"  # by which a process tells those that it starts
 RATE_LIMITED_LOGGERS = ("aiohttp", "asyncio")
 CHATTY_LOGGERS = ("torch._subclasses.fake_tensor",)  # tells at exit how its cache has done
 MOST_LINES, PERIOD_S = 5, 60.0  # a trace has some 3 kB
-_WHOSE: dict[str, str | int] = {}
 _ABOUT: ContextVar[dict[str, str | int] | None] = ContextVar("about", default=None)
-
-
-def note(**whose: str | int) -> None:
-    """From now on each line of this process says this."""
-    _WHOSE.update(whose)
 
 
 def begin_about(**fields: str | int) -> None:
@@ -40,11 +34,23 @@ def about(**fields: str | int) -> None:
         said.update(fields)
 
 
-def _whose() -> dict[str, str | int]:
-    return {**_WHOSE, **(_ABOUT.get() or {})}
+class _Lines(logging.Formatter):
+    """A record with whose line it is.
+
+    Attributes:
+        process: what each line of the process says.
+    """
+
+    def __init__(self, form: str | None = None) -> None:
+        super().__init__(form)
+        self.process: dict[str, str | int] = {}
+
+    def whose(self) -> dict[str, str | int]:
+        """What a line of this task says."""
+        return {**self.process, **(_ABOUT.get() or {})}
 
 
-class JsonLines(logging.Formatter):
+class JsonLines(_Lines):
     """A record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -53,7 +59,7 @@ class JsonLines(logging.Formatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **_whose(),
+            **self.whose(),
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -61,7 +67,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields)
 
 
-class TextLines(logging.Formatter):
+class TextLines(_Lines):
     """A record as text, a trace below it."""
 
     def __init__(self) -> None:
@@ -69,7 +75,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        record.whose = "".join(f"{name}={value} " for name, value in _whose().items())
+        record.whose = "".join(f"{name}={value} " for name, value in self.whose().items())
         return super().format(record)
 
 
@@ -100,6 +106,13 @@ class RateLimitFilter(logging.Filter):
             record.msg = f"{record.getMessage()} ({self._kept_back} such lines were left out)"
             record.args, self._kept_back = (), 0
         return True
+
+
+def note(**whose: str | int) -> None:
+    """From now on each line of this process says this, where `configure` was called."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, _Lines):
+            handler.formatter.process.update(whose)
 
 
 def configure(log_format: str | None = None, level: str = "info") -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from benchmarks.baselines.interface import Answer, Budget, Meter, Question
 from benchmarks.baselines.layout import Layout
 from benchmarks.baselines.quantities import require_profiled
+from benchmarks.placing import fastest
 from planner.estimator.build_tables import Pricing, pricing_of
 from planner.estimator.top_k import TopK, load_top
 from planner.estimator.unplaced_plan import new_plan
@@ -55,7 +56,7 @@ def offer_placed(question: Question, pricing: Pricing, top_k: TopK, meter: Meter
     now, work = new_plan(), new_workspace(pricing.tables)
     for own_s, row in sorted((float(top_k.value[r]), r) for r in range(int(top_k.number[0]))):
         load_top(top_k, row, now)
-        best = evaluator.place_and_price(unplaced_candidate_of(pricing, now, work))
+        best = fastest(evaluator, unplaced_candidate_of(pricing, now, work))
         if best is not None:
             meter.offer(own_s, partial(_laid_out, best.plan))
 

@@ -91,5 +91,5 @@ def _ways(plan: Plan, t: int, s: int, question: Question) -> Iterator[tuple[floa
         b, expert_s = template.micro_batch, 0.0
         if way.is_tiled:
             tiling = Tiling(way.tp, way.ep, way.expert_tp)
-            expert_s = expert_seconds(workload, profile, tiling, devices, b)
+            expert_s = expert_seconds(workload, profile, tiling, devices, b, None)
         yield sum(stage_seconds(profile, workload.model, way, b, layers, expert_s)), way

@@ -125,7 +125,9 @@ class StageCosts:
             size, tiling = ep * etp, Tiling(stage.tp, ep, etp)
             apart = [Device(str(n), stage.gpu_type, group.nic_bytes_per_s) for n in range(size)]
             layouts = [apart, apart[:1] * size][: 1 + (size <= self._largest_node)]
-            return min(expert_seconds(self._workload, self._profile, tiling, d, b) for d in layouts)
+            return min(
+                expert_seconds(self._workload, self._profile, tiling, d, b, None) for d in layouts
+            )
 
         return part_s(stage.ep, 1) + part_s(1, stage.expert_tp)
 

@@ -9,12 +9,7 @@ a picture.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +21,7 @@ import matplotlib.pyplot as plt
 from benchmarks.checkpoints.other_plans import CASES, shares
 from benchmarks.checkpoints.page import put_first
 from benchmarks.pages import header
+from benchmarks.two_ranks import first_answer
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -71,21 +67,7 @@ def main() -> None:
 
 def measure(blocks: int, turns: int) -> tuple[int, Found]:
     """Bytes of a rank's state, and of every turn the seconds of each way."""
-    build = ROOT / "build"  # on a disk, which /tmp need not be
-    build.mkdir(exist_ok=True)
-    command = (sys.executable, "-m", "benchmarks.checkpoints.rank")
-    with tempfile.TemporaryDirectory(dir=build) as folder:
-        ranks = [
-            subprocess.Popen(
-                [*command, str(PORT), str(rank), folder, str(blocks), str(turns)],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        answers = [rank.communicate(timeout=LIMIT_S)[0] for rank in ranks]
-    found = json.loads(answers[0])
+    found = first_answer("benchmarks.checkpoints.rank", PORT, [blocks, turns], LIMIT_S)
     return found.pop("bytes"), found
 
 

@@ -78,7 +78,7 @@ def try_out(
         method=request.method,
         throughput_samples_s=found.throughput_samples_s,
         seconds=found.planning_s,
-        evaluations=found.stages_of_search[-1].evaluations if found.stages_of_search else 0,
+        evaluations=found.search_steps[-1].evaluations if found.search_steps else 0,
         plan=found.plan,
         note="; ".join(found.notes),
     )

@@ -26,6 +26,7 @@ from benchmarks.migration.changes import (
     random_change,
     uniform_plan,
 )
+from benchmarks.migration.loads import loads_of, makespan_s
 from benchmarks.pages import header
 from migration.transfer import plan_transfer
 from planner.model.catalogue import MODELS
@@ -45,10 +46,12 @@ def balance(sizes: tuple[int, ...], model: str, count: int, most_tp: int) -> np.
         if bound <= 0:
             continue
         least = least_nic_bytes(transfer)
-        crossing = sum(transfer.loads().nic_in) * transfer.links.nic_bytes_per_s[0]
+        crossing = (
+            sum(loads_of(transfer, transfer.links).nic_in) * transfer.links.nic_bytes_per_s[0]
+        )
         rows.append(
             (
-                transfer.makespan_s() / bound,
+                makespan_s(transfer) / bound,
                 two_stages_s(transfer) / bound,
                 crossing / least if least else 1.0,
             )

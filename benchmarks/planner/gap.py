@@ -62,7 +62,7 @@ def gaps(
                     plan=plan,
                     cost=priced,
                     holders_min=1,
-                    stages_of_search=(),
+                    search_steps=(),
                     planning_s=0.0,
                     bytes_to_move=None,
                     idle=(),

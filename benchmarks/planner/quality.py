@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.placing import fastest
 from benchmarks.planner.compositions import Case
 from benchmarks.planner.references import BenchmarkReferences
 from planner.errors import Infeasible
@@ -45,7 +46,7 @@ class Sample:
         budget_s: what it was given.
         planning_s: what it took, placing and pricing included.
         throughput_samples_s: of its plan; 0 if it found none.
-        last_stage: of the search, that improved the plan.
+        last_step: of the search, that improved the plan.
     """
 
     model: str
@@ -53,7 +54,7 @@ class Sample:
     budget_s: float
     planning_s: float
     throughput_samples_s: float
-    last_stage: str
+    last_step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +108,21 @@ def sample(
             budget_s=budget_s,
             planning_s=clock() - started_s,
             throughput_samples_s=0.0,
-            last_stage="none",
+            last_step="none",
         )
     reached = found.throughput_samples_s
     references.offer(model, case, found.plan, reached, f"auto, seed 0, {budget_s:g} s")
     last, before = "", 0.0
-    for stage in found.stages_of_search:
-        if stage.throughput_samples_s > before:
-            last, before = stage.method, stage.throughput_samples_s
+    for step in found.search_steps:
+        if step.throughput_samples_s > before:
+            last, before = step.method, step.throughput_samples_s
     return Sample(
         model=model,
         case=case.name,
         budget_s=budget_s,
         planning_s=found.planning_s,
         throughput_samples_s=reached,
-        last_stage=last,
+        last_step=last,
     )
 
 
@@ -144,7 +145,7 @@ def samples(
                 rows.append(asdict(one))
                 say(
                     f"{model} {case.name} {budget_s:g} s: {one.throughput_samples_s:.2f} samples/s "
-                    f"in {one.planning_s:.3f} s ({one.last_stage})"
+                    f"in {one.planning_s:.3f} s ({one.last_step})"
                 )
     references.save()
     return rows
@@ -186,7 +187,7 @@ def _annealed(model: str, case: Case, templates: int) -> Candidate | None:
     for index, (_, unplaced) in enumerate(worker.unplaced_candidates()):
         if index == SETTLED:
             break
-        found = evaluator.place_and_price(unplaced)
+        found = fastest(evaluator, unplaced)
         if found is None:
             continue
         if len(found.plan.templates) <= templates and (

@@ -16,6 +16,7 @@ from benchmarks.pages import header
 from benchmarks.planner.compositions import USUAL_GPUS, Case
 from benchmarks.planner.quality import BUDGETS_S
 from benchmarks.planner.references import ENGINES, SECONDS, SEEDS, BenchmarkReferences
+from benchmarks.tables import met, table
 
 Row = dict[str, Any]
 WORST = 8
@@ -46,22 +47,12 @@ def _figures(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _met(is_met: bool) -> str:
-    return "met" if is_met else "**missed**"
-
-
 def _rates(found: Row) -> str:
     rows = []
     for one, goal in zip(found["rates"], RATE_GOALS, strict=True):
         split = "min-max" if one["per_size"] == 1 else f"Pareto (up to {one['per_size']} a size)"
         reached = one["templates_per_s"]
-        against = "-" if goal is None else f"{goal:,} ({_met(reached >= goal)})"
+        against = "-" if goal is None else f"{goal:,} ({met(reached >= goal)})"
         rows.append(
             (
                 one["model"],
@@ -74,7 +65,7 @@ def _rates(found: Row) -> str:
         )
     head = ("model", "split", "micro-batch sizes", "templates/s, median", "slowest", "goal")
     load, cold = found["load"], found["compile"]
-    return f"""{_table(head, rows)}
+    return f"""{table(head, rows)}
 
 A template of depth 8 on three types, its replicas as many as fit, filled and priced alone by a
 jitted loop on one core; drawn at random, only those that fit in memory, tables warm.
@@ -94,7 +85,7 @@ def _quality(found: list[Row], references: BenchmarkReferences, known: dict[str,
         groups.setdefault((name, row["budget_s"]), []).append(ratio(row, references, known))
 
     def _judged(name: str, is_met: bool) -> str:
-        return "not judged: no other search" if is_met and name in own else _met(is_met)
+        return "not judged: no other search" if is_met and name in own else met(is_met)
 
     goals = {(model, budget, which): least for model, budget, which, least in GOALS}
     rows = []
@@ -108,7 +99,7 @@ def _quality(found: list[Row], references: BenchmarkReferences, known: dict[str,
         if HUGE in name and budget_s == 2.0:
             cells[0] += f" (goal 98: {_judged(name, figures['mean'] >= 98)})"
         rows.append((name, f"{budget_s:g} s", len(values), *cells))
-    return _table(("model", "budget", "compositions", "mean", "10th percentile", "worst"), rows)
+    return table(("model", "budget", "compositions", "mean", "10th percentile", "worst"), rows)
 
 
 def _worst(found: list[Row], references: BenchmarkReferences, known: dict[str, Case]) -> str:
@@ -125,12 +116,12 @@ def _worst(found: list[Row], references: BenchmarkReferences, known: dict[str, C
                 case.batch,
                 f"{row['budget_s']:g} s",
                 f"{ratio(row, references, known):.2f} %",
-                row["last_stage"],
+                row["last_step"],
                 best.found_by,
             )
         )
     head = ("model", "composition", "batch", "budget", "of reference", "last gain", "reference by")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _overshoot(found: list[Row]) -> str:
@@ -148,7 +139,7 @@ def _overshoot(found: list[Row]) -> str:
                 f"{worst['model']} {worst['case']}",
             )
         )
-    return _table(("budget", "median planning time", "longest", "of"), rows)
+    return table(("budget", "median planning time", "longest", "of"), rows)
 
 
 def _simpler(measured: Row, references: BenchmarkReferences) -> str:
@@ -172,9 +163,9 @@ def _simpler(measured: Row, references: BenchmarkReferences) -> str:
         if ratios:
             better = [f"{100 * (r - 1):+.2f} %" for r in (statistics.mean(ratios), min(ratios))]
             is_met = min(ratios) >= 1 - 1e-12
-            rows.append((way, model, len(ratios), *better, _met(is_met)))
+            rows.append((way, model, len(ratios), *better, met(is_met)))
     head = ("against", "model", "compositions", "planner ahead, mean", "least", "never below")
-    text = _table(head, rows)
+    text = table(head, rows)
     if behind:
         named = "; ".join(f"{m} {c}: {share} of {way}" for m, c, way, share in behind)
         text += f"\n\nBehind: {named}."
@@ -195,7 +186,7 @@ def _bound(found: list[Row]) -> str:
         f"{row['model']} {row['case']} {row['gap_percent']:.1f} % (M {row['micro_batches']})"
         for row in named
     )
-    return _table(head, rows) + f"\n\nWidest: {widest}."
+    return table(head, rows) + f"\n\nWidest: {widest}."
 
 
 def _process(found: list[Row]) -> str:
@@ -210,10 +201,10 @@ def _process(found: list[Row]) -> str:
             (
                 model,
                 len(own),
-                f"{statistics.median(wall_s):.2f} / {max(wall_s):.2f} s ({_met(max(wall_s) <= 2)})",
+                f"{statistics.median(wall_s):.2f} / {max(wall_s):.2f} s ({met(max(wall_s) <= 2)})",
                 f"{processor_s:.2f} s",
-                f"{peak:.0f} MB ({_met(peak < 500)})",
-                f"{'yes' if torch else 'no'} ({_met(not torch)})",
+                f"{peak:.0f} MB ({met(peak < 500)})",
+                f"{'yes' if torch else 'no'} ({met(not torch)})",
             )
         )
     head = (
@@ -224,7 +215,7 @@ def _process(found: list[Row]) -> str:
         "peak memory (goal < 500 MB)",
         "torch imported",
     )
-    return _table(head, rows) + (
+    return table(head, rows) + (
         f"\n\nOn `{found[0]['composition']}`, batch 2048; modules have their bytecode, as after\n"
         "`make setup`."
     )

@@ -19,8 +19,8 @@ from benchmarks.clocks import CLOCKS
 from benchmarks.evaluation.summary import Spread
 from benchmarks.evaluation.trial import try_out
 from benchmarks.pages import header
-from benchmarks.policy.report import met, table
 from benchmarks.policy.rollouts import ROLLOUTS
+from benchmarks.tables import met, table
 from planner.model.catalogue import find_model
 from planner.model.workload import usual_workload
 from planner.policy.card import PolicyCard

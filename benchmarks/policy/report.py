@@ -14,6 +14,7 @@ from benchmarks.evaluation.summary import Spread
 from benchmarks.pages import header
 from benchmarks.policy.anytime import METHODS, RIVAL
 from benchmarks.policy.rollouts import ROLLOUTS
+from benchmarks.tables import met, table
 from planner.errors import PlanningError
 from planner.policy.weights import find_policy
 from planner.training.composition_sets import ListedComposition
@@ -34,18 +35,6 @@ MOST_BEHIND = 0.3  # per cent, of auto behind the better engine
 MOST_LOST = 2.0  # points, on a changed profile
 MOST_TRAINING_S = 600.0
 EQUAL = 1e-9
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Markdown."""
-    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
-    lines += ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def met(is_met: bool) -> str:
-    """A goal's verdict."""
-    return "met" if is_met else "**missed**"
 
 
 def order(rows: Iterable[Row], key: str = "model") -> list[Any]:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from benchmarks.evaluation.trial import Trial
+from benchmarks.placing import fastest
 from benchmarks.policy.cases import workload_of
 from benchmarks.policy.known import Clock
 from planner.estimator.build_tables import pricing_of
@@ -145,7 +146,7 @@ def rival(model: str, one: ListedComposition, budget_s: float, seed: int, clock:
     worker.walk(Allowance(end_s=begun_s + budget_s, now_s=clock), templates=MAX_TEMPLATES, hot=COOL)
     evaluator = Evaluator(workload=workload, composition=one.composition, profile=profile)
     for _, unplaced in worker.unplaced_candidates():
-        best = evaluator.place_and_price(unplaced)
+        best = fastest(evaluator, unplaced)
         if best is not None:
             took_s = clock() - begun_s
             samples_s = best.cost.throughput_samples_s

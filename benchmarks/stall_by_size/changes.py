@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 
+from benchmarks.migration.loads import loads_of
 from migration.links import Links
 from planner.cost.memory import WORKER_BUCKET
 from planner.model.catalogue import find_model
@@ -183,9 +184,9 @@ def _measured(
 def _busiest_bytes(directive: Directive) -> float:
     """Load of the busiest port by the transfer's plan: its seconds at a byte a second."""
     first = directive.members[0]
-    move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot)
+    move = plan_move(find_model(directive.training.model), directive, first.pod, first.slot, "gloo")
     assert move is not None
-    return move.transfer.makespan_s(Links((1.0,), 1.0))
+    return loads_of(move.transfer, Links((1.0,), 1.0)).longest_s()
 
 
 def _budgets_bytes(directive: Directive) -> dict[int, int]:
@@ -196,7 +197,7 @@ def _budgets_bytes(directive: Directive) -> dict[int, int]:
     for member in directive.members:
         if member.holds is None:
             continue
-        move = plan_move(model, directive, member.pod, member.slot)
+        move = plan_move(model, directive, member.pod, member.slot, "gloo")
         assert move is not None
         seat = next(s for s in old.seats if (s.node, s.gpu) == (member.node, member.gpu))
         held = HeldState(model)
@@ -204,7 +205,8 @@ def _budgets_bytes(directive: Directive) -> dict[int, int]:
         names = [tensor.name for tensor in held_tensors(model, seat.layers)]
         beside = dict.fromkeys(names, nothing)
         held.add_shards(seat, dict.fromkeys(names, (nothing,) * 3), Buffers(beside, beside))
-        found[member.slot] = needed_bytes(model, move, held) + GRADIENT_BUFFER_BYTES
+        found[member.slot] = needed_bytes(model, move, held, directive.training.precision, 0)
+        found[member.slot] += GRADIENT_BUFFER_BYTES
     return found
 
 

@@ -9,12 +9,7 @@ There is no goal.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import matplotlib as mpl
@@ -23,12 +18,14 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 
 from benchmarks.pages import header
+from benchmarks.two_ranks import first_answer
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
 BLOCKS = (2, 8, 26)  # 80 MB, 311 MB, 1.0 GB with the moments
 QUICK = (2,)
 PORT = 29_513
+LIMIT_S = 480.0
 Found = dict[str, list[float]]
 
 
@@ -47,22 +44,8 @@ def main() -> None:
 
 def measure(blocks: tuple[int, ...]) -> list[Found]:
     """Seconds of every try, as the receiver saw them; and `bytes`."""
-    build = ROOT / "build"  # on a disk, which /tmp need not be
-    build.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=build) as folder:
-        command = [sys.executable, "-m", "benchmarks.transport.rank", str(PORT)]
-        sizes = [str(number) for number in blocks]
-        ranks = [
-            subprocess.Popen(
-                [*command, str(rank), folder, *sizes],
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-        answers = [rank.communicate(timeout=480)[0] for rank in ranks]
-    found: list[Found] = json.loads(answers[0])
+    module = "benchmarks.transport.rank"
+    found: list[Found] = first_answer(module, PORT, list(blocks), LIMIT_S)
     return found
 
 

@@ -191,9 +191,9 @@ def expert_saving() -> float:
         model=find_model("mixtral-8x7b"), global_batch=1, sequence_length=2048, precision="fp16"
     )
     profile = generate(workload.model, 2048, "fp16", (HARDWARE["a6000"],))
-    devices = tuple(Device(f"node-{index // 4}", "a6000") for index in range(8))
+    devices = tuple(Device(f"node-{index // 4}", "a6000", None) for index in range(8))
     sliced, spread = (
-        expert_seconds(workload, profile, Tiling(8, ep, etp), devices, 1)
+        expert_seconds(workload, profile, Tiling(8, ep, etp), devices, 1, None)
         for ep, etp in ((1, 8), (8, 1))
     )
     return 1 - spread / sliced

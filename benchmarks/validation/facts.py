@@ -31,7 +31,7 @@ AtLeast0 = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SetFacts(BaseModel):
-    """Facts of one set; descriptive ones (framework, schedule, notes) are kept as they are."""
+    """Facts of one set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -40,17 +40,11 @@ class SetFacts(BaseModel):
     gpu_type: str = ""  # of all rows, or empty where the rows name types
     gpu_types: tuple[str, ...] = ()  # that the rows name
     gpus_per_node: Annotated[int, Field(ge=0)] = 0  # 0 where the rows say it
-    intra_node_gbytes_s: AtLeast0 = 0.0
     inter_node_gbits_s: AtLeast0 = 0.0  # nominal rate of a node's port; 0: the GPU type's usual one
-    framework: str = ""
-    schedule: str = "1f1b"
-    gradient_buckets: bool = False
     sequence_length: Annotated[int, Field(ge=0)] = 0  # 0 where the rows say it
     precision: Literal["fp32", "fp16", "bf16", "unknown"] = "fp16"  # `unknown` is priced as fp32
     recompute: StageRecompute = "none"  # what every stage computes again
     vocabulary: Annotated[int, Field(ge=1)] = 50257  # rows of the embedding
-    published_mean_error_percent: dict[str, float] | None = None
-    known_typo: str = ""
     leave_out: dict[str, str] = {}  # files that are not priced, with the reason
     leave_out_memory: dict[str, str] = {}  # files whose memory is not compared, with the reason
 

@@ -19,7 +19,7 @@ from planner.cost.money import money_per_sample, plan_price
 from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.profile import Profile
-from planner.request import PlanAnswer, PlanRequest, SearchStage
+from planner.request import PlanAnswer, PlanRequest, SearchStep
 from planner.wording import counted
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
         f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
         for gain in answer.marginal
     ]
-    turns = [[*turn][-1] for _, turn in groupby(_gains(answer), key=lambda stage: stage.method)]
-    way = ", ".join(f"{stage.method} {stage.throughput_samples_s:.1f}" for stage in turns)
-    priced = max((stage.evaluations for stage in answer.stages_of_search), default=0)
+    turns = [[*turn][-1] for _, turn in groupby(_gains(answer), key=lambda step: step.method)]
+    way = ", ".join(f"{step.method} {step.throughput_samples_s:.1f}" for step in turns)
+    priced = max((step.evaluations for step in answer.search_steps), default=0)
     lines.append(
         f"found in {answer.planning_s * 1e3:.0f} ms: {way} ({counted(priced, 'plan')} evaluated)"
     )
@@ -127,13 +127,13 @@ def _at_most(request: PlanRequest) -> str:
     return f", at most {request.max_gpus}" if request.max_gpus else ""
 
 
-def _gains(answer: PlanAnswer) -> Iterator[SearchStage]:
-    """The stages of the search that found something better."""
+def _gains(answer: PlanAnswer) -> Iterator[SearchStep]:
+    """The steps of the search that found something better."""
     best = 0.0
-    for stage in answer.stages_of_search:
-        if stage.throughput_samples_s > best:
-            best = stage.throughput_samples_s
-            yield stage
+    for step in answer.search_steps:
+        if step.throughput_samples_s > best:
+            best = step.throughput_samples_s
+            yield step
 
 
 def diff_table(diff: PlanDiff) -> str:

@@ -110,8 +110,8 @@ def conditions_of(
     decision: Decision,
     holders: HolderCount | None,
     drain: Drain,
-    skipped_steps: int = 0,
-    refusal: str = "",
+    skipped_steps: int,
+    refusal: str,
 ) -> tuple[Condition, ...]:
     """All conditions of a job that is followed.
 

@@ -61,7 +61,7 @@ def status_of(
     drain: Drain,
     before: Mapping[str, Any],
     now_text: str,
-    refusal: str = "",
+    refusal: str,
 ) -> Status:
     """The whole status.
 

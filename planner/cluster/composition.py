@@ -166,6 +166,14 @@ class Composition:
         return tuple(sorted({node.gpu_type for node in self.nodes}))
 
     @property
+    def largest_gpus(self) -> dict[str, int]:
+        """{GPU type: free GPUs of its largest node}."""
+        largest: dict[str, int] = {}
+        for node in self.nodes:
+            largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+        return largest
+
+    @property
     def num_nodes(self) -> int:
         """The number of nodes; hosts of one node count once."""
         return len({node.whole for node in self.nodes})

@@ -31,7 +31,7 @@ def seconds_by_rank(
     sent: Mapping[tuple[int, ...], Sent],
     ranks: RankMap,
     profile: Profile,
-    nics: Mapping[str, float] | None = None,
+    nics: Mapping[str, float],
 ) -> tuple[float, ...]:
     """Seconds of each rank in all its groups, in rank order.
 
@@ -55,7 +55,7 @@ def seconds_by_rank(
     )
     type_of = {seat.node: seat.gpu_type for seat in ranks.seats}
     nic: dict[str, LinkCost] = {
-        name: nic_of(profile, type_of[name], (nics or {}).get(name)).shared_by(
+        name: nic_of(profile, type_of[name], nics.get(name)).shared_by(
             formulas.nic_share(at_once, 1)
         )
         for name, at_once in sharing.items()

@@ -28,7 +28,7 @@ class Device:
 
     node: str  # its name
     gpu_type: str  # device type
-    nic_bytes_per_s: float | None = None  # of the node's network card, if the node states it
+    nic_bytes_per_s: float | None  # of the node's network card, if the node states it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def expert_seconds(
     tiling: Tiling,
     devices: Sequence[Device],
     micro_batch: int,
-    senders: Mapping[str, int] | None = None,
+    senders: Mapping[str, int] | None,
 ) -> float:
     """Expert communication of the forward pass of one MoE block; the backward pass has as much.
 

@@ -27,7 +27,7 @@ from planner.profiles.profile import Profile
 
 
 def sync_messages(
-    model: ModelShape, ranks: RankMap, gradient_bytes: int = 4, *, experts: bool = True
+    model: ModelShape, ranks: RankMap, gradient_bytes: int, *, experts: bool = True
 ) -> Messages:
     """Bytes of gradients by holders: {(lead rank in pipeline 0, in pipeline 1, ...): bytes}.
 
@@ -109,7 +109,7 @@ def _expert_messages(model: ModelShape, ranks: RankMap, gradient_bytes: int) -> 
 
 
 def sync_seconds(
-    workload: Workload, ranks: RankMap, profile: Profile, nics: Mapping[str, float] | None = None
+    workload: Workload, ranks: RankMap, profile: Profile, nics: Mapping[str, float]
 ) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 

@@ -20,8 +20,8 @@ class EdgeEnd(NamedTuple):
 
     gpu_type: str  # device type
     tp: int  # TP degree
-    sending: int = 0  # GPUs of its node whose stages send to another node; 0: nobody else sends
-    nic_bytes_per_s: float | None = None  # of the network card of its node, if the node states one
+    sending: int  # GPUs of its node whose stages send to another node; 0: nobody else sends
+    nic_bytes_per_s: float | None  # of the network card of its node, if the node states one
 
 
 def sending_stages(nodes: Sequence[Hashable], *, placed: bool = True) -> list[int]:
@@ -49,6 +49,6 @@ def port(profile: Profile, end: EdgeEnd) -> LinkCost:
     return nic.shared_by(formulas.nic_share(end.sending, end.tp)) if profile.rings else nic
 
 
-def nic_of(profile: Profile, gpu_type: str, nic_bytes_per_s: float | None = None) -> LinkCost:
+def nic_of(profile: Profile, gpu_type: str, nic_bytes_per_s: float | None) -> LinkCost:
     """The network card of a node: the profile's for its type, at the rate that the node states."""
     return profile.between_nodes(gpu_type).at_rate(nic_bytes_per_s)

@@ -45,7 +45,7 @@ def spread_parameters(model: ModelShape, slot: StageSlot, layers: int) -> tuple[
 
 
 def broadcast_seconds(
-    workload: Workload, ranks: RankMap, profile: Profile, nics: Mapping[str, float] | None = None
+    workload: Workload, ranks: RankMap, profile: Profile, nics: Mapping[str, float]
 ) -> tuple[float, ...]:
     """Broadcasts of weights of each rank, in rank order, in seconds; 0 without ZeRO.
 

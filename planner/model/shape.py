@@ -21,7 +21,6 @@ from planner.model.experts import Experts
 from planner.model.own import OwnTensors
 
 Kind = Literal["embedding", "block", "moe_block", "head"]
-KINDS: tuple[Kind, ...] = ("embedding", "block", "moe_block", "head")
 # How attention scores are computed: `flash` never writes them to memory; `fused` is Megatron's
 # softmax kernel, `eager` its scale, mask and softmax one by one; `fp32` is GPT-Neo's own code,
 # which casts queries and keys to fp32 first.

@@ -36,9 +36,7 @@ ROUNDS = 8  # of replicas that are blocked, at most, before all go by the size o
 def room_of(composition: Composition) -> Room:
     """How many GPUs TP groups of each degree could take: {(GPU type, TP degree): GPUs}."""
     room: Counter[tuple[str, int]] = Counter()
-    largest: dict[str, int] = {}
-    for node in composition.nodes:
-        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    largest = composition.largest_gpus
     for node in composition.nodes:
         for tp in range(1, largest[node.gpu_type] + 1):
             room[node.gpu_type, tp] += node.gpus // tp * tp
@@ -114,22 +112,20 @@ def place(
     others = set(range(len(templates))) - staged
     squeezed: list[Replica] = []
     for _ in range(ROUNDS):
-        nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
-        if not _by_stage(templates, staged, nodes, chosen):
+        choice = _Choice(templates, FreeNodes.of(composition), {}, min_holders, held)
+        if not choice.by_stage(staged):
             break
-        blocked = _largest_first(
-            templates, squeezed, nodes, chosen, min_holders, least=2
-        ) or _by_replica(templates, others, nodes, chosen, min_holders, held, squeezed)
+        blocked = choice.largest_first(squeezed, least=2) or choice.by_replica(others, squeezed)
         if blocked is None:
-            return _with_gpus(model, templates, composition, chosen, held)
+            return _with_gpus(model, templates, composition, choice.chosen, held)
         if blocked in squeezed:
             break
         squeezed.append(blocked)
-    nodes, chosen = FreeNodes.of(composition), dict[Slot, str]()
+    choice = _Choice(templates, FreeNodes.of(composition), {}, min_holders, held)
     everyone = _replicas(templates, set(range(len(templates))))
-    if _largest_first(templates, everyone, nodes, chosen, min_holders) is not None:
+    if choice.largest_first(everyone, least=1) is not None:
         return None
-    return _with_gpus(model, templates, composition, chosen, held)
+    return _with_gpus(model, templates, composition, choice.chosen, held)
 
 
 def _is_by_stage(template: FilledTemplate, rule: Rule) -> bool:
@@ -144,24 +140,117 @@ def _replicas(templates: Sequence[FilledTemplate], which: Set[int]) -> list[tupl
     return sorted(pairs, key=lambda pair: (*hardest[pair[0]], *pair))
 
 
-def _by_replica(
-    templates: Sequence[FilledTemplate],
-    which: Set[int],
-    nodes: FreeNodes,
-    chosen: dict[Slot, str],
-    min_holders: int,
-    held: _Held | None,
-    squeezed: Sequence[Replica],
-) -> Replica | None:
-    """Choose a node for every stage of some templates, replica by replica.
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The nodes that are chosen so far, and what is left of them.
 
-    Those that are squeezed come last, as they have their TP groups: stages of one GPU fit anywhere.
-    Returns the replica for which nothing is left, if any.
+    Attributes:
+        templates: filled, whose stages are placed.
+        nodes: with the GPUs that nobody has taken.
+        chosen: node of each stage so far.
+        min_holders: above 1, copies of the same layers are counted by node.
+        held: seats of the current plan, if any.
     """
 
-    def best(
-        kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
+    templates: Sequence[FilledTemplate]
+    nodes: FreeNodes
+    chosen: dict[Slot, str]
+    min_holders: int
+    held: _Held | None
+
+    def by_replica(self, which: Set[int], squeezed: Sequence[Replica]) -> Replica | None:
+        """Choose a node for every stage of some templates, replica by replica.
+
+        Those that are squeezed come last, as they have their TP groups: stages of one GPU fit
+        anywhere.  Returns the replica for which nothing is left, if any.
+        """
+        ordered = [pair for pair in _replicas(self.templates, which) if pair not in squeezed]
+        for t, r in ordered:
+            if not (self._whole_replica(t, r) or self._replica_by_stage(t, r)):
+                return t, r
+        for t, r in squeezed:
+            if not self._replica_by_stage(t, r):
+                return t, r
+        return None
+
+    def largest_first(self, replicas: Sequence[Replica], least: int) -> Replica | None:
+        """Choose nodes for TP groups of `least` GPUs or more, the largest first, to share nodes.
+
+        Where nothing else is placed, that fits whenever anything does.
+        Returns the replica that does not fit, if any.
+        """
+        groups = [
+            (-stage.tp, t, r, s)
+            for t, r in replicas
+            for s, stage in enumerate(self.templates[t].stages)
+            if stage.tp >= least
+        ]
+        for minus_tp, t, r, s in sorted(groups):
+            mates = (self.chosen.get((t, r, other)) for other in (s - 1, s + 1))
+            kind = self.templates[t].stages[s].gpu_type
+            node = self.nodes.best(kind, -minus_tp, -minus_tp, mates)
+            if node is None:
+                return t, r
+            cuts = self.templates[t].layer_bounds()
+            self._take(node, -minus_tp, range(cuts[s], cuts[s + 1]))
+            self.chosen[t, r, s] = node
+        return None
+
+    def by_stage(self, which: Set[int]) -> bool:
+        """Choose a node for every stage of some templates; whether they fit.
+
+        Stage by stage: its replicas fill one node after the other.
+        """
+        hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in self.templates]
+        for t in sorted(which, key=lambda index: (*hardest[index], index)):
+            for s, stage in enumerate(self.templates[t].stages):
+                previous: str | None = None
+                for r in range(self.templates[t].replicas):
+                    wanted = (self.templates[t].replicas - r) * stage.tp
+                    previous = self.nodes.best(stage.gpu_type, stage.tp, wanted, (previous,))
+                    if previous is None:
+                        return False
+                    self.nodes.take(previous, stage.tp)
+                    self.chosen[t, r, s] = previous
+        return True
+
+    def _whole_replica(self, t: int, r: int) -> bool:
+        """Put a replica of one GPU type on one node; whether one has room for it."""
+        template = self.templates[t]
+        first = template.stages[0]
+        if any(stage.gpu_type != first.gpu_type for stage in template.stages):
+            return False
+        cuts = template.layer_bounds()
+        layers = range(cuts[0], cuts[-1])
+        node = self._best(first.gpu_type, template.gpus, template.gpus, layers, first.tp, None)
+        if node is None:
+            return False
+        self._take(node, template.gpus, layers)
+        self.chosen.update({(t, r, s): node for s in range(len(template.stages))})
+        return True
+
+    def _replica_by_stage(self, t: int, r: int) -> bool:
+        """Put each stage of a replica that has no node yet on one; whether there was room."""
+        template = self.templates[t]
+        cuts = template.layer_bounds()
+        previous: str | None = None
+        for s, stage in enumerate(template.stages):
+            if (t, r, s) in self.chosen:
+                previous = self.chosen[t, r, s]
+                continue
+            layers, gpus = range(cuts[s], cuts[s + 1]), _run_gpus(template, s)
+            previous = self._best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
+            if previous is None:
+                return False
+            self._take(previous, stage.tp, layers)
+            self.chosen[t, r, s] = previous
+        return True
+
+    def _best(
+        self, kind: str, least: int, gpus: int, layers: range, tp: int, previous: str | None
     ) -> str | None:
+        """The node for a stage or a replica of these layers; None if none has room."""
+        min_holders, nodes, held = self.min_holders, self.nodes, self.held
         if min_holders == 1 and held is None:
             return nodes.best(kind, least, gpus, (previous,))
         room = nodes.with_room(kind, least)
@@ -181,85 +270,8 @@ def _by_replica(
 
         return min(room, key=rank).name if room else None
 
-    ordered = [pair for pair in _replicas(templates, which) if pair not in squeezed]
-    for t, r in (*ordered, *squeezed):
-        template = templates[t]
-        cuts = template.layer_bounds()
-        types = {stage.gpu_type for stage in template.stages}
-        if len(types) == 1 and (t, r) not in squeezed:
-            layers, tp = range(cuts[0], cuts[-1]), template.stages[0].tp
-            node = best(next(iter(types)), template.gpus, template.gpus, layers, tp, None)
-            if node is not None:
-                nodes.take(node, template.gpus, layers if min_holders > 1 else ())
-                chosen.update({(t, r, s): node for s in range(len(template.stages))})
-                continue
-        previous: str | None = None
-        for s, stage in enumerate(template.stages):
-            if (t, r, s) in chosen:
-                previous = chosen[t, r, s]
-                continue
-            layers = range(cuts[s], cuts[s + 1])
-            gpus = _run_gpus(template, s)
-            previous = best(stage.gpu_type, stage.tp, gpus, layers, stage.tp, previous)
-            if previous is None:
-                return t, r
-            nodes.take(previous, stage.tp, layers if min_holders > 1 else ())
-            chosen[t, r, s] = previous
-    return None
-
-
-def _largest_first(
-    templates: Sequence[FilledTemplate],
-    replicas: Sequence[Replica],
-    nodes: FreeNodes,
-    chosen: dict[Slot, str],
-    min_holders: int,
-    least: int = 1,
-) -> Replica | None:
-    """Choose nodes for TP groups of so many GPUs at least, the largest first, so that they share.
-
-    Where nothing else is placed, that fits whenever anything does.
-    Returns the replica that does not fit, if any.
-    """
-    groups = [
-        (-stage.tp, t, r, s)
-        for t, r in replicas
-        for s, stage in enumerate(templates[t].stages)
-        if stage.tp >= least
-    ]
-    for minus_tp, t, r, s in sorted(groups):
-        mates = (chosen.get((t, r, other)) for other in (s - 1, s + 1))
-        node = nodes.best(templates[t].stages[s].gpu_type, -minus_tp, -minus_tp, mates)
-        if node is None:
-            return t, r
-        cuts = templates[t].layer_bounds()
-        nodes.take(node, -minus_tp, range(cuts[s], cuts[s + 1]) if min_holders > 1 else ())
-        chosen[t, r, s] = node
-    return None
-
-
-def _by_stage(
-    templates: Sequence[FilledTemplate],
-    which: Set[int],
-    nodes: FreeNodes,
-    chosen: dict[Slot, str],
-) -> bool:
-    """Choose a node for every stage of some templates; whether they fit.
-
-    Stage by stage: its replicas fill one node after the other.
-    """
-    hardest = [(-max(s.tp for s in t.stages), -t.gpus * t.replicas) for t in templates]
-    for t in sorted(which, key=lambda index: (*hardest[index], index)):
-        for s, stage in enumerate(templates[t].stages):
-            previous: str | None = None
-            for r in range(templates[t].replicas):
-                wanted = (templates[t].replicas - r) * stage.tp
-                previous = nodes.best(stage.gpu_type, stage.tp, wanted, (previous,))
-                if previous is None:
-                    return False
-                nodes.take(previous, stage.tp)
-                chosen[t, r, s] = previous
-    return True
+    def _take(self, node: str, gpus: int, layers: range) -> None:
+        self.nodes.take(node, gpus, layers if self.min_holders > 1 else ())
 
 
 def _run_gpus(template: FilledTemplate, first: int) -> int:

@@ -22,7 +22,7 @@ from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, Plan, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Mask, regions_of, state_refinement
-from planner.plans.state_rule import OWNED, StateRule, element_bytes
+from planner.plans.state_rule import OWNED, element_bytes
 
 Fate = Literal["lost", "gained", "changed", "kept"]
 Gpu = tuple[str, int]
@@ -141,24 +141,22 @@ def _shape(template: FilledTemplate) -> object:
     return tuple((stage.gpu_type, stage.tp) for stage in template.stages)
 
 
-def moves(
-    model: ModelShape, before: Plan, after: Plan, rule: StateRule = OWNED
-) -> dict[tuple[str, str], int]:
+def moves(model: ModelShape, before: Plan, after: Plan) -> dict[tuple[str, str], int]:
     """Bytes of state that go from node to node: {(from, to): bytes}."""
     regions = regions_of(model, state_refinement([before, after]))
-    sizes = [regions.numel * element_bytes(parts) for parts, _ in rule.entries]
+    sizes = [regions.numel * element_bytes(parts) for parts, _ in OWNED.entries]
     parts_bytes = np.concatenate(sizes).tolist()  # of each region, entry by entry
     held: dict[Gpu, Mask] = {}
     holders: list[list[str]] = [[] for _ in parts_bytes]
     for seat in RankMap.of(before).seats:
-        mine = held[seat.node, seat.gpu] = rule.of_seat(regions, seat).ravel()
+        mine = held[seat.node, seat.gpu] = OWNED.of_seat(regions, seat).ravel()
         for index in np.flatnonzero(mine).tolist():
             if seat.node not in holders[index]:
                 holders[index].append(seat.node)
     sent: Counter[str] = Counter()
     found: Counter[tuple[str, str]] = Counter()
     for seat in RankMap.of(after).seats:
-        needed = rule.of_seat(regions, seat).ravel()
+        needed = OWNED.of_seat(regions, seat).ravel()
         if (seat.node, seat.gpu) in held:
             needed &= ~held[seat.node, seat.gpu]
         for index in np.flatnonzero(needed).tolist():

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from planner.errors import UnprofiledConfiguration
 from planner.model.shape import Kind
 from planner.model.workload import GpuWire, Workload
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
-from planner.profiles.schema import read_links_file, read_type_file
+from planner.profiles.schema import LinksFile, TypeFile, read_links_file, read_type_file
 
 __all__ = ["GpuType", "Kind", "LayerCost", "LinkCost", "Origin", "Profile", "load_profile"]
 
@@ -251,37 +251,16 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         )
     links = read_links_file(folder / LINKS_FILE)
     files = [read_type_file(path) for path in paths]
-    stated = {(f.model, f.sequence_length, f.precision, f.shape) for f in files}
     first = files[0]
-    if stated != {(model_name, first.sequence_length, first.precision, first.shape)}:
-        raise UnprofiledConfiguration(
-            f"the profile in {folder} cannot be read: its files disagree on model, sequence "
-            f"length, precision or shape; found {', '.join(map(str, sorted(stated)))}",
-            code="Contradiction",
-        )
+    _require_agreement(folder, model_name, files)
+    _require_types_once(folder, paths, files)
     types = {file.gpu_type.name: file.gpu_type for file in files}
-    if len(types) < len(files):
-        named = [file.gpu_type.name for file in files]
-        twice = next(name for name in named if named.count(name) > 1)
-        where = [path.name for path, name in zip(paths, named, strict=True) if name == twice]
-        raise UnprofiledConfiguration(
-            f"the profile in {folder} has the GPU type {twice!r} in {' and in '.join(where)}; "
-            "keep one of these files",
-            code="Contradiction",
-        )
-    lacking = sorted(set(types) - set(links.inside_node))
-    if lacking:
-        raise UnprofiledConfiguration(
-            f"profile file {folder / LINKS_FILE} lacks the key inside_node.{lacking[0]}; "
-            f"expected is "
-            "a link for each GPU type of the folder",
-            code="Missing",
-        )
+    _require_links(folder, types, links)
     measured = all(file.origin == "measured" for file in files)
     return Profile(
         model=model_name,
-        sequence_length=files[0].sequence_length,
-        precision=files[0].precision,
+        sequence_length=first.sequence_length,
+        precision=first.precision,
         origin="measured" if measured and links.origin == "measured" else "modelled",
         provenance="; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
         types=types,
@@ -295,3 +274,39 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         wire=links.wire,
         shape=first.shape,
     )
+
+
+def _require_agreement(folder: Path, model_name: str, files: Sequence[TypeFile]) -> None:
+    """Raises `UnprofiledConfiguration` unless all files are of one model, length and precision."""
+    stated = {(f.model, f.sequence_length, f.precision, f.shape) for f in files}
+    first = files[0]
+    if stated != {(model_name, first.sequence_length, first.precision, first.shape)}:
+        raise UnprofiledConfiguration(
+            f"the profile in {folder} cannot be read: its files disagree on model, sequence "
+            f"length, precision or shape; found {', '.join(map(str, sorted(stated)))}",
+            code="Contradiction",
+        )
+
+
+def _require_types_once(folder: Path, paths: Sequence[Path], files: Sequence[TypeFile]) -> None:
+    """Raises `UnprofiledConfiguration` if two files are of one GPU type."""
+    named = [file.gpu_type.name for file in files]
+    twice = next((name for name in named if named.count(name) > 1), None)
+    if twice is not None:
+        where = [path.name for path, name in zip(paths, named, strict=True) if name == twice]
+        raise UnprofiledConfiguration(
+            f"the profile in {folder} has the GPU type {twice!r} in {' and in '.join(where)}; "
+            "keep one of these files",
+            code="Contradiction",
+        )
+
+
+def _require_links(folder: Path, types: Mapping[str, GpuType], links: LinksFile) -> None:
+    """Raises `UnprofiledConfiguration` if a GPU type has no link inside its node."""
+    lacking = sorted(set(types) - set(links.inside_node))
+    if lacking:
+        raise UnprofiledConfiguration(
+            f"profile file {folder / LINKS_FILE} lacks the key inside_node.{lacking[0]}; "
+            "expected is a link for each GPU type of the folder",
+            code="Missing",
+        )

@@ -1,6 +1,6 @@
 """A plan that a search found: placed, its batch shared, and priced by the one evaluator.
 
-Every stage of the search hands its templates over here, so that all are judged alike.
+Every step of the search hands its templates over here, so that all are judged alike.
 Invariant: a candidate fits in memory and in the limits on GPUs, trains exactly B samples, and its
 price is `planner.cost.evaluate`'s.
 """
@@ -74,15 +74,6 @@ class Evaluator:
         object.__setattr__(self, "_by_class", by_class(self.composition))
         object.__setattr__(self, "_gpus", self.max_gpus.allowed(self.composition))
 
-    def place_and_price(
-        self, unplaced: UnplacedCandidate, current: Plan | None = None
-    ) -> Candidate | None:
-        """The best of all ways to place an unplaced candidate; arguments are those of `placed`.
-
-        None if the nodes have no room, the memory is too small or the batch cannot be shared.
-        """
-        return min(self.placed(unplaced, current), key=self._rank, default=None)
-
     def placed(
         self, unplaced: UnplacedCandidate, current: Plan | None = None
     ) -> Iterator[Candidate]:
@@ -112,10 +103,6 @@ class Evaluator:
                 if one is not None:
                     is_found = True
                     yield one
-
-    def _rank(self, one: Candidate) -> tuple[int, float]:
-        """Smaller is better: nodes that hold every piece, as far as asked, then seconds."""
-        return -min(one.holders, self.min_holders), one.cost.iteration_s
 
     def _rules(
         self, templates: tuple[FilledTemplate, ...], unplaced: UnplacedCandidate

@@ -258,7 +258,7 @@ class _Search:
             plan=plan,
             cost=chosen.cost,
             holders_min=chosen.holders,
-            stages_of_search=tuple(self._state.stages),
+            search_steps=tuple(self._state.steps),
             planning_s=self._budget.passed_s,
             bytes_to_move=moved,
             idle=idle_gpus(plan, request.composition),

@@ -39,9 +39,7 @@ class Filling:
 
 def options(composition: Composition, model: ModelShape, profile: Profile) -> tuple[Option, ...]:
     """Every (GPU type, TP degree) that is profiled, cuts the model evenly, and fits on a node."""
-    largest: dict[str, int] = {}
-    for node in composition.nodes:
-        largest[node.gpu_type] = max(largest.get(node.gpu_type, 0), node.gpus)
+    largest = composition.largest_gpus
     return tuple(
         (gpu_type, tp)
         for gpu_type in sorted(largest)

@@ -38,7 +38,7 @@ class SolutionPool:
         request: says what is preferred.
         best: so far.
         found: every candidate, in the order of their finding.
-        evaluations: plans priced so far, by whatever stage.
+        evaluations: plans priced so far, by whatever step.
         nearest: of those beyond a limit of the request the cheapest, or the fastest where money is
             not limited, to say by how much.
     """

@@ -1,4 +1,4 @@
-"""How far a search is: its budget, the plans that it found, and its stages so far.
+"""How far a search is: its budget, the plans that it found, and its steps so far.
 
 Every engine works on the same state, so that seconds and plans are counted once.
 Invariant: what an engine estimates counts only after it was placed and priced by the evaluator.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import islice
 from operator import itemgetter
 
-from planner.request import PlanRequest, SearchStage
+from planner.request import PlanRequest, SearchStep
 from planner.search.budget import Budget
 from planner.search.candidate import Evaluator, UnplacedCandidate
 from planner.search.fill import Structure
@@ -36,14 +36,14 @@ class SearchState:
         evaluator: places and prices plans.
         budget: what may be spent.
         pool: all plans so far, placed.
-        stages: of the search so far.
+        steps: of the search so far.
     """
 
     def __init__(self, request: PlanRequest, evaluator: Evaluator, budget: Budget) -> None:
         """Begin with no plan."""
         self.request, self.evaluator, self.budget = request, evaluator, budget
         self.pool = SolutionPool(request)
-        self.stages: list[SearchStage] = []
+        self.steps: list[SearchStep] = []
         self._placed: set[UnplacedCandidate] = set()
         self._place_s = 0.0  # what placing and pricing a plan takes
         self._best = math.inf  # estimated, of the plan that is best
@@ -72,17 +72,17 @@ class SearchState:
         return self.pool.best is not None or self.pool.nearest is not None
 
     def record(self, name: str, begun_s: float) -> None:
-        """Write down a stage of the search, as one with an equal one that gained nothing more."""
+        """Write down a step of the search, as one with an equal one that gained nothing more."""
         best = self.pool.best
         samples = best.cost.throughput_samples_s if best else 0.0
         seconds = self.budget.now_s() - begun_s
-        if self.stages and self.stages[-1].throughput_samples_s == samples:
-            for index, stage in enumerate(self.stages):
-                if (stage.method, stage.throughput_samples_s) == (name, samples):  # once more
-                    seconds += stage.seconds
-                    del self.stages[index]
+        if self.steps and self.steps[-1].throughput_samples_s == samples:
+            for index, step in enumerate(self.steps):
+                if (step.method, step.throughput_samples_s) == (name, samples):  # once more
+                    seconds += step.seconds
+                    del self.steps[index]
                     break
-        self.stages.append(SearchStage(name, self.pool.evaluations, samples, seconds))
+        self.steps.append(SearchStep(name, self.pool.evaluations, samples, seconds))
 
     def place(self, unplaced_candidates: UnplacedCandidates, most: int) -> None:
         """Place and price plans, the best first, as many as time allows."""

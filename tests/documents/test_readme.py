@@ -25,7 +25,12 @@ README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CHART = yaml.safe_load((ROOT / "charts" / "heddle" / "Chart.yaml").read_text())
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "profiles").rglob("*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "profiles").rglob("*.md"),
+        ROOT / "benchmarks" / "README.md",
+    ]
 )
 HELM = Assets.of(os.environ).path("helm")
 MAKE = (ROOT / "Makefile").read_text()

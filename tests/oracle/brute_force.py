@@ -255,7 +255,7 @@ class _Enumeration:
                 for row, filled in zip(stages, chosen, strict=True)
             ]
             plan = Plan(tuple(templates), placed_stages(templates, where, self.composition))
-            asked = self._request.workload, RankMap.of(plan), self._profile
+            asked = self._request.workload, RankMap.of(plan), self._profile, self.composition.nics
             self._known_sync_s[key] = max(sync_seconds(*asked)) + max(broadcast_seconds(*asked))
         return self._known_sync_s[key]
 

@@ -349,7 +349,7 @@ class Floors:
             together: whether they share a node.
             sending: GPUs of the node of each that send to others; 0: nobody else sends.
         """
-        ends = EdgeEnd(*left, sending[0]), EdgeEnd(*right, sending[1])
+        ends = EdgeEnd(*left, sending[0], None), EdgeEnd(*right, sending[1], None)
         messages = (boundary_bytes(self._workload, b) for b in self._sizes)
         return tuple(edge_seconds(self._profile, *ends, m, inside=together) for m in messages)
 
@@ -366,7 +366,7 @@ class Floors:
         """Expert communication of a block by the evaluator; infinite if ETP would leave a node."""
         if any(len(set(nodes[start : start + etp])) > 1 for start in range(0, len(nodes), etp)):
             return math.inf
-        devices = [Device(str(node), gpu_type) for node in nodes]
+        devices = [Device(str(node), gpu_type, None) for node in nodes]
         senders = {str(node): ranks for node, ranks in zip(nodes, busy, strict=True)}
         tiling = Tiling(tp, ep, etp)
         return expert_seconds(self._workload, self._profile, tiling, devices, b, senders)

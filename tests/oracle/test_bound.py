@@ -25,7 +25,7 @@ def proven_answer(instance: Instance) -> PlanAnswer:
         plan=plan,
         cost=priced,
         holders_min=row["holders_min"],
-        stages_of_search=(),
+        search_steps=(),
         planning_s=0.0,
         bytes_to_move=None,
         idle=(),

@@ -20,8 +20,8 @@ def needed_bytes(
     model: ModelShape,
     move: Move,
     held: HeldState,
-    precision: Precision = "fp32",
-    group_bytes: int = 0,
+    precision: Precision,
+    group_bytes: int,
 ) -> int:
     """The most that this rank allocates until the vote, beside what it holds.
 

@@ -104,7 +104,7 @@ def links_of(
 
 
 def plan_move(
-    model: ModelShape, directive: Directive, pod: str, slot: int, wire: WireName = "gloo"
+    model: ModelShape, directive: Directive, pod: str, slot: int, wire: WireName
 ) -> Move | None:
     """The move of the rank at (pod, slot), or None if it is no member.
 

@@ -217,9 +217,7 @@ def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def bytes_to_make(
-    model: ModelShape, seat: Seat, held: HeldState, precision: Precision = "fp32"
-) -> int:
+def bytes_to_make(model: ModelShape, seat: Seat, held: HeldState, precision: Precision) -> int:
     """Bytes that `TargetShards.of` allocates: parts, low-precision weights and gradients."""
     return sum(
         allocation(tensor, seat, adopted_of(tensor, seat, held, precision), precision).num_bytes

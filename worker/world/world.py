@@ -28,7 +28,7 @@ from planner.plans.ranks import RankMap
 from planner.wording import counted
 from worker.control.activity import Activity
 from worker.device.broken import Broken, Patience
-from worker.device.device import CPU, Device
+from worker.device.device import Device
 from worker.errors import FabricHangs
 from worker.world.gloo_wire import GlooWire
 from worker.world.group import Group, Ranks
@@ -104,7 +104,7 @@ class World:
         sets: tuple[Ranks, ...],
         activity: Activity,
         *,
-        device: Device = CPU,
+        device: Device,
         form_wire: FormWire = GlooWire.form,
     ) -> None:
         """Form all groups of `sets` that this rank belongs to, in the order given."""

@@ -110,8 +110,3 @@ class _Cut:
             self._put(int(other), first)
             swapped = True
         return swapped
-
-
-def cut_weight(edges: np.ndarray, part: np.ndarray) -> float:
-    """Edge weight between parts."""
-    return float(edges[part[:, None] != part[None, :]].sum()) / 2

@@ -15,6 +15,13 @@ from planner.estimator.unplaced_plan import (
 from planner.search.annealing.random import below
 from planner.search.annealing.regrouping import exchange_stages, regroup
 
+MOVES = 16  # as likely as each other: 5 times other stages, then from each number on
+REPLICAS = 5  # 3 times another number of replicas
+ADD = 8  # a new template
+DROP = 9  # one template less
+MOVE_REPLICAS = 10  # from one template to another; 3 times stages, up to
+REGROUP = 14  # twice
+
 
 @jit
 def is_twice(t: Tables, large: int, small: int) -> bool:
@@ -101,53 +108,76 @@ def some_replicas(replicas: int, state: Ints) -> int:
 
 
 @inlined
+def add_template(
+    t: Tables, limits: SearchLimits, plan: UnplacedPlan, k: int, dirty: Ints, state: Ints
+) -> int:
+    """A new template for what is left, or for replicas of slot `k`; the slot of it."""
+    added = plan.number[0]
+    plan.number[0] = added + 1
+    if below(state, 2):
+        random_stages(t, limits, plan, added, state)
+    else:
+        copy_slot(plan, k, plan, added)
+        change_stages(t, limits, plan, added, state)
+    plan.replicas[added] = 1
+    if below(state, 2):
+        plan.replicas[k] -= some_replicas(plan.replicas[k], state)
+        dirty[k] = 1
+    if below(state, 2):
+        plan.replicas[added] = most_replicas(t, plan, added)
+    return added
+
+
+@inlined
+def drop_template(t: Tables, plan: UnplacedPlan, k: int, dirty: Ints, state: Ints) -> int:
+    """The template of slot `k` goes; the slot of another one, which may take its room."""
+    last = plan.number[0] - 1
+    if k != last:
+        copy_slot(plan, last, plan, k)
+        dirty[k] = 1
+    dirty[last] = 1
+    plan.number[0] = last
+    other = below(state, last)
+    if below(state, 2):
+        plan.replicas[other] = most_replicas(t, plan, other)
+    return other
+
+
+@inlined
+def move_replicas(t: Tables, plan: UnplacedPlan, k: int, other: int, state: Ints) -> None:
+    """Replicas of slot `k` go, and slot `other` has one more or as many as fit."""
+    plan.replicas[k] -= some_replicas(plan.replicas[k], state)
+    plan.replicas[other] += 1
+    if below(state, 2):
+        plan.replicas[other] = most_replicas(t, plan, other)
+
+
+@inlined
 def propose(t: Tables, limits: SearchLimits, plan: UnplacedPlan, dirty: Ints, state: Ints) -> bool:
     """Change the plan a little; marks the slots that differ; False if it cannot pack."""
     count = plan.number[0]
     k = below(state, count)
-    step = below(state, 16)
+    move = below(state, MOVES)
     changed = k
-    if step < 5:  # other stages, as many replicas as before, or as fit
-        change_stages(t, limits, plan, k, state)
-    elif step > 13:
+    if move < REPLICAS:
+        change_stages(t, limits, plan, k, state)  # as many replicas as before, or as fit
+    elif move >= REGROUP:
         changed = regroup(limits.deepest, limits.max_templates, plan, k, dirty, state)
         if changed < 0:
             return False
-    elif step < 8 or limits.max_templates == 1:
+    elif move < ADD or limits.max_templates == 1:
         plan.replicas[k] = change_replicas(most_replicas(t, plan, k), plan.replicas[k], state)
-    elif step == 8 and count < limits.max_templates:  # a new template for what is left
-        changed = count
-        plan.number[0] = count + 1
-        if below(state, 2):
-            random_stages(t, limits, plan, changed, state)
-        else:
-            copy_slot(plan, k, plan, changed)
-            change_stages(t, limits, plan, changed, state)
-        plan.replicas[changed] = 1
-        if below(state, 2):
-            plan.replicas[k] -= some_replicas(plan.replicas[k], state)
-            dirty[k] = 1
-        if below(state, 2):
-            plan.replicas[changed] = most_replicas(t, plan, changed)
-    elif step == 9 and count > 1:  # a template goes; another may take its room
-        if k != count - 1:
-            copy_slot(plan, count - 1, plan, k)
-            dirty[k] = 1
-        dirty[count - 1] = 1
-        plan.number[0] = count - 1
-        changed = below(state, count - 1)
-        if below(state, 2):
-            plan.replicas[changed] = most_replicas(t, plan, changed)
+    elif move == ADD and count < limits.max_templates:
+        changed = add_template(t, limits, plan, k, dirty, state)
+    elif move == DROP and count > 1:
+        changed = drop_template(t, plan, k, dirty, state)
     elif count > 1:  # replicas or stages move from one template to another
         changed = below(state, count)
         if changed == k:
             return False
         dirty[k] = dirty[changed] = 1
-        if step == 10:
-            plan.replicas[k] -= some_replicas(plan.replicas[k], state)
-            plan.replicas[changed] += 1
-            if below(state, 2):
-                plan.replicas[changed] = most_replicas(t, plan, changed)
+        if move == MOVE_REPLICAS:
+            move_replicas(t, plan, k, changed, state)
         elif not exchange_stages(limits.deepest, plan, k, changed, state):
             return False
     else:

@@ -227,7 +227,7 @@ def trained(
             directive = restored(directive, Path(vault) / f"{first_epoch}")
         if lost is not None and progress is not None:
             directive = recovered(directive, lost, progress.step)
-        move = plan_move(case.model, directive, "a", gpu)
+        move = plan_move(case.model, directive, "a", gpu, "gloo")
         if move is None:
             continue
         size, prefix = len(directive.members), f"transport{directive.epoch}"

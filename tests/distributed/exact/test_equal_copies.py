@@ -53,6 +53,7 @@ def _train(rank, store, epoch, precision, data):
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
+    from worker.device.device import CPU
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.engine.seam import Progress
     from worker.model.boxes import view
@@ -74,7 +75,7 @@ def _train(rank, store, epoch, precision, data):
         loss_scale=LossScale(initial=256, window=2) if precision == "fp16" else None,
         on_non_finite="Skip",
     )
-    world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity)
+    world = World(store, epoch, rank, 4, rank_sets(MODEL, PLAN), activity, device=CPU)
     target = TargetShards.first(
         MODEL,
         seat,

@@ -134,7 +134,7 @@ def _count(rank, store, epoch, case, data):
         for kind in ("embedding", "block", "head")
     } if rank == 0 else {}  # fmt: skip
     others = storages(living())
-    world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity)
+    world = World(store, epoch, rank, DEPTH, rank_sets(MODEL, plan), activity, device=CPU)
     target = TargetShards.first(
         MODEL,
         seat,

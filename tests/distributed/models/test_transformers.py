@@ -233,6 +233,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     from worker.checkpoint.start_source import FirstWeights
     from worker.control.activity import Activity
     from worker.data.dataset import Dataset
+    from worker.device.device import CPU
     from worker.engine.deepspeed import DeepSpeedEngine
     from worker.model.model import Head
     from worker.state.shards import TargetShards
@@ -245,7 +246,7 @@ def differences(rank, store, epoch, folder, kind, plan):
     spec, activity = spec_of(folder, kind), Activity()
     model, family = spec.model_shape(), family_of(spec.config)
     seat = RankMap.of(plan).seats[rank]
-    world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity)
+    world = World(store, epoch, rank, plan.gpus, rank_sets(model, plan), activity, device=CPU)
     weights = open_weights(folder / kind, model, family)
     target = TargetShards.first(model, seat, FirstWeights(weights.first_rows).fill, activity)
     build = stage_build(model, spec, plan, seat, world, target, activity)

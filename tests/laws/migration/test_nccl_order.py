@@ -17,6 +17,7 @@ from planner.plans.ranks import RankMap
 from tests.laws.migration.changes import Change, any_changes
 from tests.simulated_device.law import disorder, stuck
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.world.stage_links import link_rounds
 from worker.world.wire import OverHost
 from worker.world.world import World, rank_sets
@@ -97,7 +98,7 @@ def first_operations(change: Change, *, reverses: int | None = None) -> dict[int
         def form(store, name, place, size, writer=writer):
             return WrittenWire(writer, name, place, size)
 
-        world = World(None, 1, rank, change.new.gpus, sets, Activity(), form_wire=form)
+        world = World(None, 1, rank, change.new.gpus, sets, Activity(), device=CPU, form_wire=form)
         if rank == reverses:
             world.groups = dict(reversed(world.groups.items()))
         writer.log.clear()  # of the forming, where nothing is issued on a wire of NCCL

@@ -56,7 +56,7 @@ def switch(old, new, homes):
         held = HeldState(MOE)
         if row.holds is not None:
             held.add_shards(*homes[row.node, row.gpu])
-        move = plan_move(MOE, directive, pod_of(row.node), row.slot)
+        move = plan_move(MOE, directive, pod_of(row.node), row.slot, "gloo")
         services, successor = Watched(), None
         if move.seat is not None:
             target = TargetShards.of(MOE, move.seat, held, services.activity)

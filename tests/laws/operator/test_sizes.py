@@ -96,7 +96,7 @@ def test_a_status_is_small_in_every_state_of_a_job_whose_nodes_have_long_names()
         decision = decide(look.view)
         drain = drain_of(look.view)
         holders = HolderCount(1, 1)
-        found = status_of(look.view, decision, holders, drain, {}, NOW_TEXT)
+        found = status_of(look.view, decision, holders, drain, {}, NOW_TEXT, "")
         assert len(json.dumps(found)) <= STATUS_BYTES, name
         if name != "pods are to be created":
             assert found["nodes"] == list(look.record.plan.nodes[: len(found["nodes"])])

@@ -108,7 +108,7 @@ def test_gradient_messages_agree_with_the_table(model, plan):
         if len(leads) > 1:
             expected[leads] = expected.get(leads, 0) + 4 * sizes[piece]
     ranks = RankMap.of(plan)
-    priced = sync_messages(model, ranks, experts=False)
+    priced = sync_messages(model, ranks, 4, experts=False)
     for leads, num_bytes in _expert_messages(model, ranks, 4).items():
         priced[leads] = priced.get(leads, 0) + num_bytes
     assert {leads: size for leads, size in priced.items() if len(leads) > 1} == expected

@@ -111,7 +111,7 @@ def test_plans_are_kept_to_and_with_more_the_answer_is_never_worse(text, method)
         answer = search(request, profile)
         best_s.append(answer.cost.iteration_s)
         assert best_s[-1] <= best_s[-2]
-        priced = answer.stages_of_search[-1].evaluations
+        priced = answer.search_steps[-1].evaluations
         assert priced <= budget or priced < 100  # until there is a plan
 
 
@@ -152,8 +152,8 @@ def test_in_seconds_the_answer_is_never_below_uniform_plans_and_those_of_the_pol
         budget_evaluations=None,
     )
     answer = search(request, find_profile(LARGE))
-    reached = [one.throughput_samples_s for one in answer.stages_of_search]
-    methods = {one.method for one in answer.stages_of_search}
+    reached = [one.throughput_samples_s for one in answer.search_steps]
+    methods = {one.method for one in answer.search_steps}
     assert {"uniform", "policy"} <= methods  # a busy machine may leave the policy no time
     assert reached == sorted(reached)
     assert 0 < reached[-1] == answer.throughput_samples_s

@@ -126,4 +126,4 @@ def test_gradient_messages_agree_with_the_piece_table(plan: Plan):
     for piece, owners in holders(MODEL, plan).items():
         leads = tuple(ranks[0] for ranks in owners)
         expected[leads] = expected.get(leads, 0) + 4 * sizes[piece]
-    assert sync_messages(MODEL, RankMap.of(plan)) == expected
+    assert sync_messages(MODEL, RankMap.of(plan), 4) == expected

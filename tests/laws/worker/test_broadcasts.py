@@ -28,6 +28,7 @@ from tests.distributed.pods import place, template
 from tests.distributed.random_plans import tiled_plan
 from tests.families import FAMILIES, MIXTURES
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.engine import spread
 from worker.engine.bucket import Bucket
 from worker.engine.seam import DTYPES
@@ -110,7 +111,14 @@ def wrong_rows(plan: Plan, asked: Workload, rank: int, store: Any) -> list[str]:
         parts[0].copy_(rows)
 
     world = World(
-        store, 1, rank, plan.gpus, rank_sets(model, plan), Activity(), form_wire=CountedWire.form
+        store,
+        1,
+        rank,
+        plan.gpus,
+        rank_sets(model, plan),
+        Activity(),
+        device=CPU,
+        form_wire=CountedWire.form,
     )
     target = TargetShards.first(model, seat, fill, Activity(), asked.precision)
     bucket = Bucket(spread.WORKER_BUCKET, torch.device("cpu"))

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import faults_of_header, faults_of_names, header, headers
+from benchmarks.pages import ROOT, faults_of_header, faults_of_names, header, headers
 from benchmarks.stale import changed_lines, marked
 
+BENCHMARKS = ROOT / "benchmarks"
 PAGE = """# Title
 
 Command: `python -m benchmarks.start`
@@ -69,6 +70,16 @@ def test_what_a_page_names_and_is_gone_is_told(gone: str):
 def test_what_a_page_names_and_is_there_is_no_fault():
     names = "`make test`, `python -m benchmarks.planner bound`, `heddle plan --budget-s 0.5`"
     assert faults_of_names(names) == []
+
+
+def test_the_readme_lists_every_command_and_none_that_is_gone():
+    text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
+    assert faults_of_names(text) == []
+    for path in BENCHMARKS.rglob("*.py"):
+        commands = path.name == "__main__.py" or path.parent == BENCHMARKS
+        if commands and '__name__ == "__main__"' in path.read_text(encoding="utf-8"):
+            module = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+            assert f"`python -m {module.removesuffix('.__main__')}" in text
 
 
 def test_a_line_counts_but_no_move_no_import_and_no_other_folder(tmp_path: Path):

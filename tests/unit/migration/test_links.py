@@ -19,7 +19,7 @@ GIGABYTE = 10**9
 
 def links_over(wire, types=TYPES):
     workload = Workload(model=LLAMA, global_batch=64, sequence_length=2048, wire=wire)
-    return profile_links(find_profile(workload), types)
+    return profile_links(find_profile(workload), types, (1.0,) * len(types))
 
 
 def seconds(links, sender, receiver, relays=(), nodes=(0, 0, 1, 1)):

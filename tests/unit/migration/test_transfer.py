@@ -45,9 +45,3 @@ def test_512_gpus_are_planned_in_two_seconds_of_a_core():
     transfer = plan_transfer(change.held, change.needed, change.node_of)
     assert transfer.messages(100)
     assert time.process_time() - started < 2
-
-
-def test_the_makespan_follows_the_links_that_it_is_asked_for():
-    transfer = JOIN.transfer()
-    slow = type(transfer.links)((1e3,), 1e3)
-    assert transfer.makespan_s(slow) == transfer.makespan_s() * 20e9 / 1e3

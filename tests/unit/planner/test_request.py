@@ -17,7 +17,7 @@ from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.generator import find_profile
-from planner.request import MarginalGain, PlanAnswer, PlanRequest, SearchStage
+from planner.request import MarginalGain, PlanAnswer, PlanRequest, SearchStep
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, workload
 
@@ -33,7 +33,7 @@ KEYS = {
     "iteration_s",
     "simulated_s",
     "planning_s",
-    "stages_of_search",
+    "search_steps",
     "gpus_used",
     "gpus_idle",
     "idle",
@@ -82,7 +82,7 @@ def test_an_answer_as_json_is_a_plan_with_its_prices():
 
 
 def test_a_stage_of_the_search_says_method_seconds_evaluations_and_throughput():
-    assert SearchStage("columns", 7, 8.5, 0.25).to_json() == {
+    assert SearchStep("columns", 7, 8.5, 0.25).to_json() == {
         "method": "columns",
         "seconds": 0.25,
         "evaluations": 7,
@@ -122,7 +122,7 @@ def test_experts_are_said_as_ep_etp_and_edp():
         plan=plan,
         cost=priced,
         holders_min=1,
-        stages_of_search=(),
+        search_steps=(),
         planning_s=0.0,
         bytes_to_move=None,
         idle=(),

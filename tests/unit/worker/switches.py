@@ -146,7 +146,7 @@ def members_of(
     shared, found = HashStore(), []
     transports = Board(len(directive.members)).transports()
     for i, (row, transport) in enumerate(zip(directive.members, transports, strict=True)):
-        move = plan_move(MODEL, directive, pod_of(row.node), row.slot)
+        move = plan_move(MODEL, directive, pod_of(row.node), row.slot, "gloo")
         services, shards = Watched((on_phase or {}).get(i, lambda name: None)), {}
         held = HeldState(MODEL)
         for seat in RankMap.of(old).seats if row.holds is not None else ():

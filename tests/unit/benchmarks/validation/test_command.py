@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.validation.command import validate_cost
+from benchmarks.validation.facts import SHIPPED_FACTS
 from planner.errors import InvalidMeasurements
 from tests.refusals import refused
 
@@ -50,6 +51,6 @@ def test_the_table_says_what_the_json_holds(folder):
 
 
 def test_facts_can_be_given(folder):
-    run("--data", str(folder), "--facts", str(FOLDER / "sets.yaml"))
+    run("--data", str(folder), "--facts", str(SHIPPED_FACTS))
     with refused(InvalidMeasurements, "Unreadable"):
         run("--data", str(folder), "--facts", str(folder / "missing.yaml"))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.validation.compare import price_measured
 from benchmarks.validation.datasets import MeasuredSet, read_sets
 from planner.errors import InvalidMeasurements
 from planner.plans.plan import faults
@@ -76,15 +75,3 @@ def test_a_folder_without_a_set_is_one_sentence(tmp_path):
         read_sets(tmp_path)
     with pytest.raises(InvalidMeasurements, match="is not a folder"):
         read_sets(tmp_path / "missing")
-
-
-@pytest.mark.slow
-def test_facts_that_came_with_the_data_say_the_same(tmp_path):
-    shutil.copytree(FOLDER / "sailor", tmp_path / "sailor")
-    given = read_sets(tmp_path, FOLDER / "sets.yaml")
-    shipped = read_sets(tmp_path)
-    for one, other in zip(given, shipped, strict=True):
-        assert [row.plan for row in one.plans] == [row.plan for row in other.plans]
-        assert [price_measured(r).seconds for r in one.plans] == [
-            price_measured(r).seconds for r in other.plans
-        ]

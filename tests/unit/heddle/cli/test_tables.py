@@ -23,7 +23,7 @@ from planner.model.workload import Workload
 from planner.plans.diff import compare
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profiles.generator import find_profile
-from planner.request import MarginalGain, PlanRequest, SearchStage
+from planner.request import MarginalGain, PlanRequest, SearchStep
 from planner.search.driver import search
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
 
@@ -128,8 +128,8 @@ def test_an_answer_says_money_and_gains_only_where_they_are_known():
 def test_the_way_to_a_plan_names_what_found_better_ones_once_a_turn():
     request = PlanRequest(workload=workload(), composition=nodes("fast-0:2"), budget_evaluations=30)
     found = (("uniform", 1.0), ("columns", 2.0), ("columns", 3.0), ("local search", 3.0))
-    stages = tuple(SearchStage(method, 30, samples_s) for method, samples_s in found)
-    answer = replace(search(request, demo_profile()), stages_of_search=stages)
+    steps = tuple(SearchStep(method, 30, samples_s) for method, samples_s in found)
+    answer = replace(search(request, demo_profile()), search_steps=steps)
     text = answer_sentences(answer, request, demo_profile())
     assert "ms: uniform 1.0, columns 3.0 (30 plans evaluated)" in text
 

@@ -30,7 +30,7 @@ def conditions(operator, holders=None, drain=IDLE, decision=None, **changes):
     """(holds, reason, message) by type."""
     observed = dataclasses.replace(operator.cluster.snapshot(), **changes)
     decision = decision or decide(view_of(operator.job, observed, operator.cluster.now))
-    rows = conditions_of(view_of(operator.job, observed, 0.0), decision, holders, drain)
+    rows = conditions_of(view_of(operator.job, observed, 0.0), decision, holders, drain, 0, "")
     return {row.kind: (row.holds, row.reason, row.message) for row in rows}
 
 
@@ -56,7 +56,9 @@ def test_of_a_job_that_trains_well_four_conditions_hold():
 def test_a_job_without_gpus_says_why():
     job, observed = a_job(), Observed(unusable=(("n1", "is cordoned"),))
     decision = decide(view_of(job, observed, 0.0))
-    ready, _, planned, *_ = conditions_of(view_of(job, observed, 0.0), decision, None, Drain())
+    ready, _, planned, *_ = conditions_of(
+        view_of(job, observed, 0.0), decision, None, Drain(), 0, ""
+    )
     for kind, row in (("Ready", ready), ("Planned", planned)):
         assert (row.kind, row.holds, row.reason) == (kind, False, "InsufficientGPUs")
     assert "0 GPUs are usable, minGPUs is 1 (n1 is cordoned)" in planned.message
@@ -64,7 +66,7 @@ def test_a_job_without_gpus_says_why():
 
 def test_the_condition_accepted_holds_the_notes_of_the_job():
     view = view_of(a_job().noted("an annotation is no time"), Observed(), 0.0)
-    accepted = conditions_of(view, decide(view), None, Drain())[1]
+    accepted = conditions_of(view, decide(view), None, Drain(), 0, "")[1]
     assert (accepted.kind, accepted.holds, accepted.reason) == ("Accepted", True, "Valid")
     assert "an annotation is no time" in accepted.message
 
@@ -74,7 +76,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes():
     observed = operator.cluster.snapshot()
 
     def rows(before, now, decision):
-        found = conditions_of(view_of(operator.job, observed, 0.0), decision, None, Drain())
+        found = conditions_of(view_of(operator.job, observed, 0.0), decision, None, Drain(), 0, "")
         return with_times(found, {"conditions": before}, 4, now)
 
     trains = Decision(actions=(), phase="Running", message="epoch 1 is live")
@@ -178,9 +180,7 @@ def test_skipped_steps_are_counted_and_the_newest_is_told():
         operator.cluster.snapshot(), agents=with_odd_steps(operator, 3, 5)
     )
     decision = decide(view_of(operator.job, observed, operator.cluster.now))
-    rows = conditions_of(
-        view_of(operator.job, observed, 0.0), decision, None, IDLE, skipped_steps=2
-    )
+    rows = conditions_of(view_of(operator.job, observed, 0.0), decision, None, IDLE, 2, "")
     (row,) = [row for row in rows if row.kind == "Diverged"]
     words = "2 steps were not finite; step 5 has loss nan and gradient norm inf"
     assert (row.holds, row.reason, row.message) == (True, "NotFinite", words)
@@ -240,7 +240,7 @@ def test_a_job_whose_plan_uses_a_slow_node_is_degraded():
 def test_a_job_that_trains_on_beside_a_refused_spec_is_not_ready():
     operator = running("a")
     view = view_of(operator.job, operator.cluster.snapshot(), operator.cluster.now)
-    ready = conditions_of(view, decide(view), None, IDLE, refusal="spec.steps: no")[0]
+    ready = conditions_of(view, decide(view), None, IDLE, 0, "spec.steps: no")[0]
     assert (ready.kind, ready.holds, ready.reason) == ("Ready", False, "InvalidSpec")
 
 

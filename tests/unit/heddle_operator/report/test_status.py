@@ -36,7 +36,7 @@ def status(operator, holders=None, before=None, now="T1", **changes):
     observed = dataclasses.replace(cluster.snapshot(), **changes)
     decision = decide(view_of(operator.job, observed, cluster.now))
     return status_of(
-        view_of(operator.job, observed, 0.0), decision, holders, Drain(), before or {}, now
+        view_of(operator.job, observed, 0.0), decision, holders, Drain(), before or {}, now, ""
     )
 
 
@@ -62,7 +62,7 @@ def test_holders_are_counted_by_piece_and_node():
 @pytest.mark.parametrize("before", [{}, {"progress": {"step": 7, "steps": 9}}])
 def test_progress_is_kept_while_nobody_can_be_asked(before):
     decision = Decision(actions=(), phase="Recovering", message="waiting")
-    found = status_of(view_of(a_job(), Observed(), 0.0), decision, None, Drain(), before, "T")
+    found = status_of(view_of(a_job(), Observed(), 0.0), decision, None, Drain(), before, "T", "")
     assert found["progress"]["step"] == before.get("progress", {"step": 0})["step"]
 
 

@@ -147,7 +147,7 @@ def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
     plain = demo_profile()
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
     whole = plain.between_nodes()
-    left, right = EdgeEnd("demo-fast", 1, 4), EdgeEnd("demo-fast", 1, 1)
+    left, right = (EdgeEnd("demo-fast", 1, sending, None) for sending in (4, 1))
     half = left._replace(tp=2)
     sent, shared = whole.seconds(BYTES), whole.shared_by(4).seconds(BYTES)
     assert edge_seconds(plain, left, right, BYTES, inside=False) == sent

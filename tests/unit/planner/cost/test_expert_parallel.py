@@ -21,8 +21,8 @@ PROFILE = generate(MIXTRAL, 2048, "fp16", (HARDWARE["a6000"], HARDWARE["h100"]))
 
 
 def seconds(ep: int, etp: int, nodes: int, kind: str = "a6000", tp: int = 8) -> float:
-    devices = tuple(Device(f"node-{i * nodes // 8}", kind) for i in range(8))
-    return expert_seconds(WORKLOAD, PROFILE, Tiling(tp, ep, etp), devices, 1)
+    devices = tuple(Device(f"node-{i * nodes // 8}", kind, None) for i in range(8))
+    return expert_seconds(WORKLOAD, PROFILE, Tiling(tp, ep, etp), devices, 1, None)
 
 
 def test_sending_tokens_beats_slicing_experts_over_nodes():
@@ -81,7 +81,7 @@ def test_the_slowest_card_counts_each_at_the_rate_that_its_node_states():
 
     def over(card: float | None, ep: int, etp: int) -> float:
         devices = tuple(Device(f"node-{i // 4}", "h100", card if i < 4 else None) for i in range(8))
-        return expert_seconds(WORKLOAD, PROFILE, Tiling(8, ep, etp), devices, 1)
+        return expert_seconds(WORKLOAD, PROFILE, Tiling(8, ep, etp), devices, 1, None)
 
     for ep, etp in ((8, 1), (1, 8)):
         assert over(None, ep, etp) == over(2 * rate, ep, etp) == seconds(ep, etp, 2, "h100")
@@ -89,7 +89,7 @@ def test_the_slowest_card_counts_each_at_the_rate_that_its_node_states():
 
 
 def test_sums_and_exchanges_share_a_card_with_all_gpus_that_send():
-    devices = tuple(Device(f"node-{i // 4}", "h100") for i in range(8))
+    devices = tuple(Device(f"node-{i // 4}", "h100", None) for i in range(8))
     nic = PROFILE.between_nodes("h100")
 
     def moved_s(ep: int, etp: int, at_once: int) -> float:

@@ -18,12 +18,12 @@ ALL_BYTES = 4 * sum(tensor.numel for tensor in model_tensors(MODEL))
 
 def test_one_pipeline_has_nothing_to_sum():
     ranks = RankMap.of(on_one_node(template("2x3 1x3")))
-    assert sync_seconds(workload(), ranks, demo_profile()) == (0.0, 0.0, 0.0)
+    assert sync_seconds(workload(), ranks, demo_profile(), {}) == (0.0, 0.0, 0.0)
 
 
 def test_every_gradient_is_summed_once_between_those_who_hold_it():
     ranks = RankMap.of(on_one_node(template("2x6"), template("1x3 1x3")))
-    messages = sync_messages(MODEL, ranks)
+    messages = sync_messages(MODEL, ranks, 4)
     assert set(messages) == {(0, 2), (1, 2), (0, 3), (1, 3)}
     assert sum(messages.values()) == ALL_BYTES
     assert messages[0, 2] > messages[1, 2]  # slot 0 speaks for the replicated tensors
@@ -32,7 +32,7 @@ def test_every_gradient_is_summed_once_between_those_who_hold_it():
 def test_inside_a_node_it_takes_the_nodes_link():
     ranks = RankMap.of(on_one_node(template("1x6", 1, (1, 1))))
     link = demo_profile().inside_node("demo-fast")
-    assert sync_seconds(workload(), ranks, demo_profile()) == (link.seconds(ALL_BYTES),) * 2
+    assert sync_seconds(workload(), ranks, demo_profile(), {}) == (link.seconds(ALL_BYTES),) * 2
 
 
 def test_ranks_of_one_node_share_its_nic():
@@ -40,9 +40,9 @@ def test_ranks_of_one_node_share_its_nic():
     where = (PlacedStage(0, 0, 0, "a", (0, 1)), PlacedStage(0, 1, 0, "b", (0, 1)))
     ranks = RankMap.of(Plan((row,), where))
     network = demo_profile().between_nodes()
-    lead = sync_messages(MODEL, ranks)[0, 2]
+    lead = sync_messages(MODEL, ranks, 4)[0, 2]
     expected_s = network.latency_s + lead / (network.bandwidth_bytes_per_s / 2)
-    assert sync_seconds(workload(), ranks, demo_profile())[0] == pytest.approx(expected_s)
+    assert sync_seconds(workload(), ranks, demo_profile(), {})[0] == pytest.approx(expected_s)
 
 
 def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
@@ -55,7 +55,7 @@ def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
     ranks = RankMap.of(Plan((row,), where))
     plain = demo_profile()
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
-    each, once = (max(sync_seconds(workload(), ranks, profile)) for profile in (plain, known))
+    each, once = (max(sync_seconds(workload(), ranks, profile, {})) for profile in (plain, known))
     network = plain.between_nodes()
     assert once == pytest.approx(network.seconds(4 / 3 * ALL_BYTES))
     assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))
@@ -68,7 +68,7 @@ def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():
     )
     network = demo_profile().between_nodes()
     rate = network.bandwidth_bytes_per_s
-    plain = sync_seconds(workload(), ranks, demo_profile())
+    plain = sync_seconds(workload(), ranks, demo_profile(), {})
     assert sync_seconds(workload(), ranks, demo_profile(), {"b": 2 * rate}) == plain
     slow = sync_seconds(workload(), ranks, demo_profile(), {"b": rate / 5})
     expected_s = network.latency_s + ALL_BYTES / (rate / 5)
@@ -99,7 +99,7 @@ def tiled(*rows: tuple[int, int, int, int]) -> tuple[float, ...]:
         for r in range(row.replicas)
     )
     ranks = RankMap.of(Plan(templates, where))
-    return sync_seconds(EXPERTS.request.workload, ranks, EXPERTS.profile)
+    return sync_seconds(EXPERTS.request.workload, ranks, EXPERTS.profile, {})
 
 
 def test_experts_that_are_held_as_everything_else_is_take_as_long_as_everything_else():

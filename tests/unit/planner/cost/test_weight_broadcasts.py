@@ -20,8 +20,8 @@ ZERO = replace(workload(), zero=1)
 def test_without_zero_or_with_one_replica_nobody_broadcasts():
     twice = RankMap.of(on_one_node(template("1x6", 1, (1, 1))))
     once = RankMap.of(on_one_node(template("2x3 1x3"), template("1x6")))
-    assert set(broadcast_seconds(workload(), twice, demo_profile())) == {0.0}
-    assert set(broadcast_seconds(ZERO, once, demo_profile())) == {0.0}
+    assert set(broadcast_seconds(workload(), twice, demo_profile(), {})) == {0.0}
+    assert set(broadcast_seconds(ZERO, once, demo_profile(), {})) == {0.0}
 
 
 def test_replicas_broadcast_all_they_multiply_once_in_its_precision():
@@ -35,7 +35,7 @@ def test_inside_a_node_they_take_its_link_and_a_latency_for_each_owner():
     ranks = RankMap.of(on_one_node(template("1x6", 1, (1, 1))))
     link = demo_profile().inside_node("demo-fast")
     sent_s = 2 * link.latency_s + 4 * NUMEL / link.bandwidth_bytes_per_s
-    assert broadcast_seconds(ZERO, ranks, demo_profile()) == pytest.approx((sent_s, sent_s))
+    assert broadcast_seconds(ZERO, ranks, demo_profile(), {}) == pytest.approx((sent_s, sent_s))
 
 
 def test_an_iteration_ends_with_the_longest_broadcasts():

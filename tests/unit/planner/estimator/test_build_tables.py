@@ -90,7 +90,7 @@ def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
         for s in range(4)
     )
     plan = Plan((FilledTemplate(stages, 1, (256, 256)),), placement)
-    real_s = max(sync_seconds(WORKLOAD, RankMap.of(plan), PROFILE))
+    real_s = max(sync_seconds(WORKLOAD, RankMap.of(plan), PROFILE, {}))
     work = new_workspace(tables)
     assert estimated_sync_seconds(tables, unplaced, work, True) == pytest.approx(real_s, rel=1e-3)
     apart = tables._replace(ring=np.full_like(tables.ring, np.inf))

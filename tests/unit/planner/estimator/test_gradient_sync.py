@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.placing import fastest
 from planner.estimator.fill.stage_experts import look_at_experts
 from planner.estimator.gradient_sync import broadcast_seconds, sync_seconds
 from planner.estimator.top_k import load_top
@@ -35,7 +36,7 @@ def test_gradient_sums_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(
     plan, work = new_plan(), new_workspace(pricing.tables)
     for row in range(SOME):
         load_top(searcher.top_k, row, plan)
-        seconds = evaluator.place_and_price(walked.candidate(row)).cost.sync_s
+        seconds = fastest(evaluator, walked.candidate(row)).cost.sync_s
         look_at_experts(pricing.tables, plan, work)
         summed_s = sync_seconds(pricing.tables, plan, work, is_by_stage=False)
         assert summed_s == pytest.approx(seconds, rel=1e-9)
@@ -49,7 +50,7 @@ def test_broadcasts_are_the_evaluators_where_every_gpu_has_a_node_of_its_own(mod
     found = []
     for row in range(SOME):
         load_top(searcher.top_k, row, plan)
-        found.append(evaluator.place_and_price(walked.candidate(row)).cost.broadcast_s)
+        found.append(fastest(evaluator, walked.candidate(row)).cost.broadcast_s)
         look_at_experts(pricing.tables, plan, work)
         is_by_stage = pricing.tables.spreads_experts == 1
         sync_seconds(pricing.tables, plan, work, is_by_stage)
@@ -77,6 +78,6 @@ def test_what_plans_that_spread_experts_take_is_known_before_they_are_placed(
     for row in range(SOME):
         candidate = walked.candidate(row)
         tiled += sum(ep > 1 for _, _, filling in candidate for _, ep, _ in filling.stage_configs)
-        seconds = evaluator.place_and_price(candidate).cost.iteration_s
+        seconds = fastest(evaluator, candidate).cost.iteration_s
         assert float(searcher.top_k.value[row]) == pytest.approx(seconds, rel=nearly)
     assert tiled

@@ -59,8 +59,8 @@ def test_rollouts_alone_give_a_plan_that_runs(method, policy_folder):
     request = replace(REQUEST, method=method, policy=policy_folder)
     found = answer(request, find_profile(WORKLOAD))
     assert not faults(found.plan, WORKLOAD, MIXED)
-    assert {stage.method for stage in found.stages_of_search} <= {method, "load kernel"}
-    assert found.stages_of_search[-1].evaluations >= 64
+    assert {step.method for step in found.search_steps} <= {method, "load kernel"}
+    assert found.search_steps[-1].evaluations >= 64
 
 
 def test_equal_seeds_propose_equal_plans(policy_folder):
@@ -84,7 +84,7 @@ def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
         REQUEST, composition=other, method="auto", policy=policy_folder, budget_evaluations=500
     )
     found = answer(request, find_profile(WORKLOAD))
-    assert "no policy" in [stage.method for stage in found.stages_of_search]
+    assert "no policy" in [step.method for step in found.search_steps]
     assert found.notes == (
         "no policy took part, the other engines planned alone: the policy of llama3-8b was not "
         "trained for GPU type 'a6000', it knows a100-40, h100",
@@ -96,7 +96,7 @@ def test_auto_says_why_it_goes_on_without_a_policy(policy_folder):
 def test_auto_names_the_policy_among_its_stages(policy_folder):
     request = replace(REQUEST, method="auto", policy=policy_folder, budget_evaluations=500)
     found = answer(request, find_profile(WORKLOAD))
-    assert "policy" in [stage.method for stage in found.stages_of_search]
+    assert "policy" in [step.method for step in found.search_steps]
 
 
 def test_another_profile_than_the_one_trained_on_is_only_worth_a_note(policy_folder):
@@ -148,7 +148,7 @@ def test_a_budget_of_0_05_s_for_4096_gpus_is_exceeded_by_the_time_of_one_plan_at
         "profile = find_profile(LARGE.workload); "
         "asked = [replace(LARGE, budget_s=s) for s in (0.001, 0.05) * 12]; "
         "found = [search(one, profile, time.process_time) for one in asked]; "
-        "assert 'policy' in {stage.method for stage in found[1].stages_of_search}; "
+        "assert 'policy' in {step.method for step in found[1].search_steps}; "
         "times = [one.planning_s for one in found]; "
         "print(min(times[::2]), min(times[1::2]))"  # other work can only add to either
     )

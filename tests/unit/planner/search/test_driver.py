@@ -38,13 +38,13 @@ def ask(text: str, **wishes):
 @pytest.mark.slow
 def test_the_search_says_how_it_came_to_its_plan():
     answer = ask("fast-0:2 fast-1:3 slow-0:2")
-    stages = answer.stages_of_search
-    assert stages[-1].method == "exact search"
-    rates = [stage.throughput_samples_s for stage in stages]
+    steps = answer.search_steps
+    assert steps[-1].method == "exact search"
+    rates = [step.throughput_samples_s for step in steps]
     assert rates == sorted(rates)
     assert rates[-1] == answer.throughput_samples_s
     assert (
-        stages[-1].evaluations
+        steps[-1].evaluations
         <= PlanRequest(workload=workload(), composition=nodes(TEN)).most_evaluations
     )
 

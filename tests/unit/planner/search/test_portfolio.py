@@ -49,9 +49,9 @@ def test_as_many_threads_as_asked_for_where_only_seconds_end_them(limits, thread
 def test_three_threads_find_one_plan_and_count_what_all_priced(method):
     found = search(replace(ASKED, method=method, threads=3), find_profile(WORKLOAD))
     assert not faults(found.plan, WORKLOAD, ASKED.composition)
-    evaluations = [stage.evaluations for stage in found.stages_of_search]
+    evaluations = [step.evaluations for step in found.search_steps]
     assert evaluations == sorted(evaluations)
-    assert found.stages_of_search[-1].throughput_samples_s == found.cost.throughput_samples_s
+    assert found.search_steps[-1].throughput_samples_s == found.cost.throughput_samples_s
 
 
 def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():
@@ -59,9 +59,7 @@ def test_a_search_that_plans_end_is_the_same_with_any_number_of_threads():
     profile = find_profile(WORKLOAD)
     one, many = (search(replace(asked, threads=threads), profile) for threads in (1, 4))
     assert one.plan == many.plan
-    assert [s.evaluations for s in one.stages_of_search] == [
-        s.evaluations for s in many.stages_of_search
-    ]
+    assert [s.evaluations for s in one.search_steps] == [s.evaluations for s in many.search_steps]
 
 
 def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
@@ -81,4 +79,4 @@ def test_what_goes_wrong_in_another_thread_is_told(monkeypatch):
 def test_in_few_hundredths_of_a_second_the_plans_of_the_policy_are_placed_first(evaluations):
     asked = replace(ASKED, budget_s=0.05, budget_evaluations=evaluations)
     found = search(asked, find_profile(WORKLOAD))
-    assert [stage.method for stage in found.stages_of_search][:2] == ["policy", "uniform"]
+    assert [step.method for step in found.search_steps][:2] == ["policy", "uniform"]

@@ -66,24 +66,24 @@ def test_seconds_left_out_do_not_count_against_the_budget():
     assert one.budget.passed_s == 0.5
 
 
-def test_a_stage_that_gains_nothing_more_is_told_once():
+def test_a_step_that_gains_nothing_more_is_told_once():
     one, clock = begun()
     for name in ("columns", "local search", "columns"):
         begun_s = clock.s
         clock.s += 1.0
         one.record(name, begun_s)
-    assert [(stage.method, stage.seconds) for stage in one.stages] == [
+    assert [(step.method, step.seconds) for step in one.steps] == [
         ("local search", 1.0),
         ("columns", 2.0),
     ]
 
 
-def test_a_stage_that_gains_is_told_again():
+def test_a_step_that_gains_is_told_again():
     one, clock = begun()
     one.record("columns", clock.s)
     place(one, unplaced(2))
     one.record("columns", clock.s)
-    first, second = one.stages
+    first, second = one.steps
     assert first.throughput_samples_s == 0 < second.throughput_samples_s
 
 

@@ -118,6 +118,7 @@ class Bench:
         from worker.control.activity import Activity
         from worker.data.dataset import Dataset
         from worker.data.making.prepare import prepare
+        from worker.device.device import CPU
         from worker.model.initial_weights import initial_rows
         from worker.state.shards import TargetShards
         from worker.world.world import World, rank_sets
@@ -135,7 +136,9 @@ class Bench:
             warmup_steps=2,
         )
         self.dataset = Dataset(self.spec.data, self.spec.sequence_length, MODEL.vocab)
-        self.world = World(store, epoch, 0, 1, rank_sets(MODEL, self.plan), self.activity)
+        self.world = World(
+            store, epoch, 0, 1, rank_sets(MODEL, self.plan), self.activity, device=CPU
+        )
         self.target = TargetShards.first(
             MODEL,
             self.seat,

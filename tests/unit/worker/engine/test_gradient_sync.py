@@ -18,6 +18,7 @@ from tests.peak_memory import peak_bytes
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.engine import gradient_sync
 from worker.engine.gradient_sync import GradientSync, norm_of, step_norm
 from worker.state.held_state import all_pieces
@@ -120,7 +121,7 @@ def test_one_rank_alone_keeps_its_gradient():
 def claims(rank, store):
     """The summed gradient and the squares of one of four ranks, by the size of the bucket."""
     seat = RankMap.of(UNEQUAL).seats[rank]
-    world = World(store, 1, rank, 4, rank_sets(MODEL, UNEQUAL), Activity())
+    world = World(store, 1, rank, 4, rank_sets(MODEL, UNEQUAL), Activity(), device=CPU)
     found = []
     for size in (gradient_sync.WORKER_BUCKET, 500, 24):  # 24 is less than two rows of a matrix
         gradient_sync.WORKER_BUCKET = size

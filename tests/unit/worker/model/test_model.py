@@ -29,6 +29,7 @@ from tests.unit.worker.model.computing import (
 )
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.model.forward_context import Documents
 from worker.model.loss import vocabulary_loss
 from worker.model.parallel import TensorParallel
@@ -105,7 +106,7 @@ def test_the_sum_over_a_group_of_one_is_the_tensor_itself():
 
 
 def test_a_group_of_a_world_that_broke_is_an_error():
-    world = World(HashStore(), 1, 0, 1, ((0,),), Activity())
+    world = World(HashStore(), 1, 0, 1, ((0,),), Activity(), device=CPU)
     tp = TensorParallel(1, 0, world.groups[(0,)])
     world.leave(wait=True)
     with pytest.raises(ConnectionError, match="the world of this epoch is gone"):
@@ -132,7 +133,7 @@ def claims(rank, store):
     torch.set_num_threads(1)
     trained = plan("2x2")
     seat = RankMap.of(trained).seats[rank]
-    world = World(store, 1, rank, 2, rank_sets(GROUPED, trained), Activity())
+    world = World(store, 1, rank, 2, rank_sets(GROUPED, trained), Activity(), device=CPU)
     tp = TensorParallel(2, rank, world.groups[seat.tp_ranks])
     found = {}
     for model, case in itertools.product(MODELS, CASES):

@@ -47,7 +47,7 @@ def test_what_is_made_is_known_to_the_byte(old, new, precision):
 def test_a_rank_whose_shards_stay_and_that_sends_nothing_needs_nothing():
     old = plan("1x2")
     directive = change(old, old)
-    move = plan_move(MODEL, directive, pod_of("a"), 0)
+    move = plan_move(MODEL, directive, pod_of("a"), 0, "gloo")
     shards = shards_of(move.seat, whole_state())
     buffers = Buffers(
         {name: parts[0] for name, parts in shards.items()},
@@ -55,14 +55,14 @@ def test_a_rank_whose_shards_stay_and_that_sends_nothing_needs_nothing():
     )
     held = HeldState(MODEL)
     held.add_shards(move.seat, shards, buffers)
-    assert needed_bytes(MODEL, move, held) == 0
-    assert needed_bytes(MODEL, move, held, group_bytes=7) == 2 * 7  # of the plan, and of the move
+    assert needed_bytes(MODEL, move, held, "fp32", 0) == 0
+    assert needed_bytes(MODEL, move, held, "fp32", 7) == 2 * 7  # of the plan, and of the move
 
 
 def test_a_rank_that_leaves_needs_the_messages_that_it_sends():
-    move = plan_move(MODEL, change(plan("1x2"), plan("1x2", first_gpu=1)), pod_of("a"), 0)
+    move = plan_move(MODEL, change(plan("1x2"), plan("1x2", first_gpu=1)), pod_of("a"), 0, "gloo")
     assert move.seat is None
-    needed = needed_bytes(MODEL, move, HeldState(MODEL))
+    needed = needed_bytes(MODEL, move, HeldState(MODEL), "fp32", 0)
     assert needed == move.transfer.buffer_bytes(move.transport_rank) > move.transfer.num_bytes
 
 
@@ -74,8 +74,8 @@ def test_a_change_that_does_not_fit_is_refused_before_anything_is_allocated_or_m
     assert services.asked == ["prepare"]
     kind, sentence = describe_error(found.error)
     assert kind == "device"
-    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
-    needed = needed_bytes(MODEL, move, HeldState(MODEL))
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1, "gloo")
+    needed = needed_bytes(MODEL, move, HeldState(MODEL), "fp32", 0)
     assert needed > 1000
     assert sentence == (
         f"out of memory: the change needs {needed / 1e6:,.0f} MB beside the running plan, "
@@ -85,16 +85,16 @@ def test_a_change_that_does_not_fit_is_refused_before_anything_is_allocated_or_m
 
 def test_one_that_fits_to_the_byte_is_made():
     services = InMemory()
-    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
-    services.free = needed_bytes(MODEL, move, HeldState(MODEL))
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1, "gloo")
+    services.free = needed_bytes(MODEL, move, HeldState(MODEL), "fp32", 0)
     assert ended(prepare(services)).result is not None
 
 
 @pytest.mark.parametrize("is_read", [False, True])
 def test_what_a_save_under_way_may_still_copy_is_counted(is_read):
     services, still = InMemory(), StillState()
-    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1)
-    services.free = needed_bytes(MODEL, move, HeldState(MODEL))
+    move = plan_move(MODEL, DIRECTIVE, "tiny-a-0", 1, "gloo")
+    services.free = needed_bytes(MODEL, move, HeldState(MODEL), "fp32", 0)
     box = Piece("1.norm1", 0, 16)
     reading = still.read(0, [box], lambda _: (torch.zeros(16),) * 3, 192, lambda: 192)
     if is_read:

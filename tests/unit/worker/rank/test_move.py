@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.migration.loads import makespan_s
 from migration.errors import LayoutMismatch, StateLost
 from migration.links import usual_links
 from planner.plans.ranks import RankMap
@@ -20,13 +21,13 @@ pipelines = st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2)
 
 
 def moves_of(directive):
-    return [plan_move(MODEL, directive, m.pod, m.slot) for m in directive.members]
+    return [plan_move(MODEL, directive, m.pod, m.slot, "gloo") for m in directive.members]
 
 
 def test_a_rank_that_is_no_member_has_no_move():
     directive = change(None, plan("1x2"))
-    assert plan_move(MODEL, directive, "tiny-a-0", 1) is None
-    assert plan_move(MODEL, directive, "tiny-b-0", 0) is None
+    assert plan_move(MODEL, directive, "tiny-a-0", 1, "gloo") is None
+    assert plan_move(MODEL, directive, "tiny-b-0", 0, "gloo") is None
 
 
 def test_at_the_start_nothing_moves_and_nobody_waits_for_a_boundary():
@@ -63,14 +64,14 @@ def test_pieces_that_no_member_holds_are_lost():
     directive = change(plan("1x1+1x1"), plan("1x2"))
     alone = directive.model_copy(update={"members": directive.members[:1]})
     with pytest.raises(StateLost):
-        plan_move(MODEL, alone, "tiny-a-0", 0)
+        plan_move(MODEL, alone, "tiny-a-0", 0, "gloo")
 
 
 def test_members_that_do_not_fit_the_plan_are_refused():
     directive = change(None, plan("2x2"))
     short = directive.model_copy(update={"members": directive.members[:1]})
     with pytest.raises(LayoutMismatch, match="ranks 0 to 1"):
-        plan_move(MODEL, short, "tiny-a-0", 0)
+        plan_move(MODEL, short, "tiny-a-0", 0, "gloo")
 
 
 @settings(max_examples=15)
@@ -105,7 +106,7 @@ def test_a_move_is_planned_by_the_links_of_the_wire_that_carries_it():
     assert transfers["gloo"].links == usual_links(1)
     for wire in ("staged", "nccl"):
         assert transfers[wire].links == links_of(MODEL, directive, wire, ["a", "a"])
-    staged, direct = transfers["staged"].makespan_s(), transfers["nccl"].makespan_s()
+    staged, direct = makespan_s(transfers["staged"]), makespan_s(transfers["nccl"])
     assert staged > 10 * direct, "two copies and gloo, or NVLink"
 
 
@@ -119,4 +120,4 @@ def test_two_pods_on_one_node_are_two_hosts_over_nccl_and_one_over_the_host():
     assert over(directive, "staged").nodes == (0, 0)
     card, shared = over(found, "nccl").links, over(directive, "nccl").links
     assert sum(shared.nic_bytes_per_s) == sum(card.nic_bytes_per_s), "they share one card"
-    assert over(directive, "nccl").makespan_s() > over(found, "nccl").makespan_s()
+    assert makespan_s(over(directive, "nccl")) > makespan_s(over(found, "nccl"))

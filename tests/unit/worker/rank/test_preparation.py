@@ -326,13 +326,13 @@ class RealGroups(InMemory):
         store.wait([f"{other} has met" for other in range(planned.gpus)])
         self._do("form_world", epoch, rank, planned)
         sets = rank_sets(model, planned)
-        return World(store, epoch, rank, planned.gpus, sets, self.activity)
+        return World(store, epoch, rank, planned.gpus, sets, self.activity, device=CPU)
 
 
 def claims(rank, store):
     """Prepared, given up, and failed beside an old world that trains; two ranks."""
     held = held_by(OLD, "a", rank)
-    old = World(store, 1, rank, 2, ((0, 1),), Activity())
+    old = World(store, 1, rank, 2, ((0, 1),), Activity(), device=CPU)
 
     def train(steps):
         tensor = torch.tensor([1.0])

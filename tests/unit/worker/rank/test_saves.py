@@ -76,7 +76,7 @@ class Rank:
     def follow(self, epoch):
         updated = self.directive.model_copy(update={"epoch": epoch, "training": self.spec})
         member = updated.members[self.rank]
-        move = plan_move(MODEL, updated, member.pod, member.slot)
+        move = plan_move(MODEL, updated, member.pod, member.slot, "gloo")
         self.saver = saver_of(MODEL, updated, self.plan, move.seat, self.still, lambda: self.free)
         self.saves.begin(move, self.saver)
         seats = RankMap.of(self.plan).seats

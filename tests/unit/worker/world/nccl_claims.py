@@ -10,10 +10,13 @@ LIMIT_S = 30.0
 
 def _world(store, epoch, rank, size, sets, form):
     from worker.control.activity import Activity
+    from worker.device.device import CPU
     from worker.world.nccl_wire import NcclWire
     from worker.world.world import World
 
-    return World(store, epoch, rank, size, sets, Activity(), form_wire=NcclWire.over(form))
+    return World(
+        store, epoch, rank, size, sets, Activity(), device=CPU, form_wire=NcclWire.over(form)
+    )
 
 
 def mixed_versions(rank, store):

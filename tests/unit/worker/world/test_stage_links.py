@@ -14,6 +14,7 @@ from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.world.pace import EmulatedPace, RealPace
 from worker.world.stage_links import LinksOfThread, StageLinks, link_pairs
 from worker.world.world import World
@@ -86,7 +87,7 @@ def test_an_engine_that_is_given_up_talks_no_more():
 def claims(rank, store):
     """What arrives at one of three ranks, and when its emulated device is free again."""
     seat = RankMap.of(GROWS).seats[rank]
-    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity())
+    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity(), device=CPU)
     links = StageLinks(seat, world, RealPace())
     activation, gradient = torch.zeros(2, 3), torch.zeros(3, 2).t()
     if rank == 0:

@@ -19,6 +19,7 @@ from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.control.connections import connections
 from worker.control.store_client import StoreClient
+from worker.device.device import CPU
 from worker.errors import RendezvousFailed
 from worker.world.world import World, join_world_of_one, leads, rank_sets
 
@@ -55,7 +56,7 @@ def test_there_is_a_group_for_every_sum_and_every_tp_group_and_everyone_is_last(
 
 def test_a_world_of_one_rank_reduces_to_itself_and_leaves_nothing():
     before = connections()
-    world = World(HashStore(), 1, 0, 1, ((0,),), Activity())
+    world = World(HashStore(), 1, 0, 1, ((0,),), Activity(), device=CPU)
     assert (world.rank, world.size, list(world.groups)) == (0, 1, [(0,)])
     tensor = torch.tensor([3.0])
     world.all_reduce_(tensor, "max")
@@ -69,7 +70,7 @@ def test_a_world_of_one_rank_reduces_to_itself_and_leaves_nothing():
 def test_torchs_default_group_is_none_of_it():
     """Neither forming a world nor leaving it touches what DeepSpeed believes in."""
     was = dist.is_initialized()
-    World(HashStore(), 1, 0, 1, ((0,),), Activity()).leave(wait=True)
+    World(HashStore(), 1, 0, 1, ((0,),), Activity(), device=CPU).leave(wait=True)
     assert dist.is_initialized() == was
 
 
@@ -77,7 +78,7 @@ def test_a_world_that_is_given_up_while_it_forms_keeps_no_group():
     given_up = StoreClient(HashStore(), lambda: True)
     before = connections()
     with pytest.raises(RendezvousFailed, match="given up"):
-        World(given_up, 1, 0, 2, ((0,), (0, 1)), Activity())
+        World(given_up, 1, 0, 2, ((0,), (0, 1)), Activity(), device=CPU)
     given_up.close()
     assert connections() == before
 
@@ -88,10 +89,11 @@ def claims(rank, store):
     join_world_of_one()  # once in its life, however often it is asked
     found, before = {"alone": dist.get_world_size()}, connections()
     sets = rank_sets(MODEL, UNEQUAL)
-    old = World(store, 1, rank, 4, sets, Activity())
+    old = World(store, 1, rank, 4, sets, Activity(), device=CPU)
     formed = []
     forming = threading.Thread(
-        target=lambda: formed.append(World(store, 2, rank, 4, sets, Activity())), daemon=True
+        target=lambda: formed.append(World(store, 2, rank, 4, sets, Activity(), device=CPU)),
+        daemon=True,
     )
     found["trained"] = []
     for step in range(2 * STEPS):
@@ -147,7 +149,7 @@ AT_ONCE_S = 5.0  # a cut takes milliseconds; without one a collective waits for 
 
 def cut_claims(rank, store):
     """When each of three ranks was told that rank 2 has cut its world, on one clock."""
-    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity())
+    world = World(store, 1, rank, 3, ((0, 1, 2),), Activity(), device=CPU)
     if rank == 2:
         time.sleep(0.3)
         cut_s = time.monotonic()

@@ -16,6 +16,7 @@ from planner.model.shape import ModelShape
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from worker.control.activity import Activity
+from worker.device.device import CPU
 from worker.engine.expert_place import expert_place
 from worker.model.experts.mixture import visited
 from worker.model.experts.products import Stack
@@ -115,7 +116,7 @@ def claims(rank: int, store: Any) -> dict[str, Any]:
 def _differences(rank: int, store: Any, epoch: int, plan: Plan) -> dict[str, Any]:
     seat = RankMap.of(plan).seats[rank]
     replica, replicas = seat.pipeline.replica, plan.templates[0].replicas
-    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity())
+    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity(), device=CPU)
     with contextlib.closing(_Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
@@ -202,7 +203,7 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
 
     patch.setattr(Group, "all_to_all_", counted)
     patch.setattr(Group, "all_reduce_", ring)
-    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity())
+    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity(), device=CPU)
     with contextlib.closing(_Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
