@@ -6,13 +6,16 @@ Invariant: each is written once, so that it means the same to all of them.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
 import click
 
+from planner.cluster.gpu_types import HARDWARE
 from planner.errors import InvalidRequest
+from planner.model.catalogue import MODELS
 from planner.model.workload import Zero
 from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
 
@@ -81,7 +84,10 @@ ZERO_STAGE = ZeroStage()
 ABOVE_0 = Finite(0, min_open=True)
 AT_LEAST_1 = click.IntRange(1)
 SHOWN = {"show_default": True}  # settings of a command: its help says every default
-MODEL_HELP = "Name of the model, or the path of a Hugging Face config.json."
+MODEL_HELP = (
+    "Name of the model, or the path of a Hugging Face config.json.  The names are "
+    f"{', '.join(MODELS)}."
+)
 
 
 def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
@@ -104,15 +110,17 @@ def picture_file(context: click.Context, option: click.Parameter, path: Path | N
     """The file of a picture; one that cannot be is refused before anything is searched.
 
     Raises:
-        InvalidRequest: it is a folder, or in none, or does not end in `.svg`.
+        InvalidRequest: it is a folder, or in none, does not end in `.svg`, or may not be written.
     """
     del context, option
     if path is None:
         return None
-    if path.suffix.lower() == ".svg" and path.parent.is_dir() and not path.is_dir():
+    is_file = path.suffix.lower() == ".svg" and path.parent.is_dir() and not path.is_dir()
+    if is_file and os.access(path if path.exists() else path.parent, os.W_OK):
         return path
     raise InvalidRequest(
-        f"picture {path} cannot be written; give a file that ends in .svg, in a folder that exists",
+        f"picture {path} cannot be written; give a file that ends in .svg, in a folder that exists "
+        "and may be written",
         code="Unwritable",
     )
 
@@ -126,7 +134,8 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
             "text",
             multiple=True,
             callback=once,
-            help=f"GPUs, for example h100=8x4,a100-40=10x4+12x1.{default}",
+            help="GPUs, for example h100=8x4,a100-40=10x4+12x1.  The types are "
+            f"{', '.join(('demo-fast', 'demo-slow', *HARDWARE))}.{default}",
         ),
         click.option(
             "--nodes",

@@ -6,7 +6,6 @@ The first line is printed before anything heavy is imported.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from heddle.cli.live import fits_live, live_options, require_keys
-from heddle.cli.options import A_FILE, NamedPath
+from heddle.cli.options import A_FILE, picture_file
 from planner.model.workload import DEMO_MODELS, MOST_COUNT
 
 if TYPE_CHECKING:
@@ -37,7 +36,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--picture",
-    type=NamedPath(dir_okay=False, path_type=Path),
+    type=A_FILE,
+    callback=picture_file,
     help="SVG file to write: plans, throughput and loss over time.",
 )
 @click.option(
@@ -47,7 +47,12 @@ if TYPE_CHECKING:
     show_default=True,
     help="Model that is trained; tiny-mixtral and tiny-deepseek are mixtures of experts.",
 )
-@click.option("--steps", type=click.IntRange(1, MOST_COUNT), help="Number of steps to train.")
+@click.option(
+    "--steps",
+    type=click.IntRange(1, MOST_COUNT),
+    help="Number of steps to train; events of later steps do not come.  [default: 205, or 2,050 "
+    "with --interactive]",
+)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -85,20 +90,10 @@ def demo(
     if rank_entry is not None:
         options = replace(options, rank_entry=rank_entry)
     is_live = not (headless or output == "json") and fits_live()
-    if picture is not None:
-        _check_picture(picture)
     result, run = _run(options, is_live, interactive, output == "json")
     _finish(result, run, output, picture)
     if not is_exact(result) and not run.has_quit:
         sys.exit(1)
-
-
-def _check_picture(picture: Path) -> None:
-    """Refuse now what could not be written in three minutes."""
-    if not picture.parent.is_dir():
-        raise click.UsageError(f"--picture {picture}: the folder {picture.parent} does not exist")
-    if not os.access(picture if picture.exists() else picture.parent, os.W_OK):
-        raise click.UsageError(f"--picture {picture}: the file cannot be written; name another one")
 
 
 def _options(

@@ -284,7 +284,8 @@ def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bo
         if is_idle:
             known = f"profiled are {', '.join(sorted(profile.types))}"
             default = "--model is not given, and the default is tiny-llama: give --model"
-            raise Infeasible(lacking + (known if has_model else f"{known}; {default}"))
+            is_usual = has_model or bool(near)
+            raise Infeasible(lacking + (known if is_usual else f"{known}; {default}"))
         sizes = [node.gpus for node in composition.nodes if node.gpu_type == name]
         there = f"{counted(len(sizes), 'node')} of it with {counted(sum(sizes), 'GPU')}"
         click.echo(f"Warning: {lacking}{there} will be idle", err=True)
@@ -312,7 +313,12 @@ def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
             field="exclude",
             code="Unknown",
         )
-    return composition.without(exclude)
+    left = composition.without(exclude)
+    if exclude and not left.nodes:
+        raise InvalidComposition(
+            "--exclude leaves no node; leave one of them in", field="exclude", code="OutOfRange"
+        )
+    return left
 
 
 def request_of(composition: Composition, wishes: dict[str, Any]) -> PlanRequest:

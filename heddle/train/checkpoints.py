@@ -76,7 +76,7 @@ def where_it_goes_on(job: HeddleJob, recorder: Recorder) -> str:
     """The beginning of a later run of the job, as a clause."""
     found = going_on_from(job, recorder)
     if found is None:
-        return "no checkpoint is whole, so the same command begins anew"
+        return "no checkpoint is whole, so the same command begins anew with --fresh"
     return f"the same command goes on from the checkpoint of step {found['step']}"
 
 

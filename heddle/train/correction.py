@@ -60,8 +60,8 @@ class Correction:
         said = f"a step takes {self.step_s:.3g} s, {self.predicted_step_s:.3g} s were predicted"
         if not self.changes:
             return f"{said}; the layers are as fast as measured, so waiting and sums take the rest"
-        times = ", ".join(f"{kind} {factor:.2g}" for kind, factor in self.factors.items())
-        return f"{said}; this run counts the times of its profile so often: {times}"
+        times = ", ".join(f"{kind} by {factor:.2g}" for kind, factor in self.factors.items())
+        return f"{said}; this run multiplies the times of its profile: {times}"
 
 
 def correction_of(

@@ -174,7 +174,9 @@ def _event(row: object, where: str) -> Event:
         if unknown:
             found = f"the unknown key {unknown[0]!r}{did_you_mean(unknown[0], VERBS)}"
         raise InvalidScript(
-            f"{where} has {found}; it takes at_step and one of {', '.join(VERBS)}", code="Malformed"
+            f"{where} has {found}; it takes at_step, one of {', '.join(VERBS)}, and notice_s with "
+            "drain",
+            code="Malformed",
         )
     step, verb = row.get("at_step"), verbs[0]
     if not isinstance(step, int) or isinstance(step, bool):

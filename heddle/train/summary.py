@@ -99,7 +99,7 @@ def _where_weights_are(result: Mapping[str, Any]) -> str:
         return f"{kept[0].upper()}{kept[1:]}."
     saved = result["goes_on_from"]
     if saved is None:
-        return "No weights are saved, and no checkpoint: the same command begins anew."
+        return "No weights are saved, and no checkpoint: the same command begins anew with --fresh."
     return (
         "No weights are saved. The same command goes on from the checkpoint of step "
         f"{saved['step']} in {saved['folder']}."

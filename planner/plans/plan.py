@@ -234,8 +234,8 @@ class Plan:
         stated = data.get("digest") or plan.digest
         if stated != plan.digest:
             raise InvalidPlan(
-                f"the plan says digest {stated} but its content has {plan.digest}; it was "
-                f"changed by hand",
+                f"the plan says digest {stated} but its content has {plan.digest}, so it was "
+                "changed by hand; take its digest out if that was meant",
                 field="digest",
                 code="Damaged",
             )

@@ -261,7 +261,7 @@ def load_profile(model_name: str, directory: Path | None = None) -> Profile:
         model=model_name,
         sequence_length=first.sequence_length,
         precision=first.precision,
-        origin="measured" if measured and links.origin == "measured" else "modelled",
+        origin="measured" if measured else "modelled",
         provenance="; ".join(dict.fromkeys(part.hardware for part in (*files, links))),
         types=types,
         layers={key: cost for file in files for key, cost in file.layer_entries()},

@@ -116,7 +116,7 @@ class _Search:
             state.record("current plan", begun_s)
         pricing = self._pricing()
         if pricing is not None:
-            self._load(pricing)
+            self._load()
             if request.method in ROLLOUT_METHODS:
                 self._roll_out(pricing)
             else:
@@ -178,12 +178,12 @@ class _Search:
             max_gpus=self._request.max_gpus,
         )
 
-    def _load(self, pricing: Pricing) -> None:
+    def _load(self) -> None:
         """Load what numba has compiled, once a process; it is no part of the budget."""
         begun_s = self._budget.now_s()
-        from planner.search.searcher import load
+        from planner.search.loading import load
 
-        load(pricing)
+        load()
         seconds = self._budget.now_s() - begun_s
         if seconds > LOAD_S:
             self._budget.exclude(seconds)

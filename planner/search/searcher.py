@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import count, cycle
 from random import Random
 from typing import Literal, NamedTuple
@@ -46,7 +45,6 @@ COLD = 0.0005  # last one of all
 WALKS = ((1, HOT), (0, HOT), (0, COOL), (0, COOL))  # most templates (0: all), first temperature
 CHAINS = 4  # of a walk, each as long as the others
 ROUNDED = 1 + 1e-9  # sums of prices differ by their order
-LOOKS = 5  # at the budget, of a turn that loads its functions
 START_RATE = 50_000.0  # plans a second, until it is known
 
 
@@ -261,30 +259,3 @@ class Searcher:
 
         self._columns.run(self.top_k, is_over)
         self.evaluations = others + self._columns.master.priced
-
-
-def load(pricing: Pricing) -> None:
-    """Have every function of the engines and of rollouts loaded; what is not compiled yet, is."""
-    if not _LOADED:
-        _LOADED.append(True)
-        from planner.policy.propose import propose  # only now: it imports much
-
-        searcher = Searcher(pricing, SearchLimits(MAX_DEPTH, 2, 0, math.inf, math.inf), 0)
-        searcher.start()
-        for name in ENGINES:
-            looks = iter(range(LOOKS))
-            few = Allowance(fits=partial(_has_next, looks))
-            next(searcher.improve(partial(_same, few), (name,), counts_plans=True), None)
-        next(searcher.unplaced_candidates(), None)
-        propose(None, pricing, searcher.limits, 1, 0)
-
-
-def _same(allowance: Allowance) -> Allowance:
-    return allowance
-
-
-def _has_next(looks: Iterator[int], _: int) -> bool:
-    return next(looks, None) is not None
-
-
-_LOADED: list[bool] = []  # of this process: machine code is never unloaded

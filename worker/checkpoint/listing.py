@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
-from worker.checkpoint.attempts import Attempt, best_of, objects_of
+from worker.checkpoint.attempts import MANIFEST, Attempt, best_of, objects_of
 from worker.checkpoint.manifest import Damaged, InvalidManifest, Manifest
 from worker.checkpoint.vaults.open_vault import folder_of, open_vault
 from worker.checkpoint.vaults.vault import Facts, Vault, VaultFailed
@@ -73,10 +74,19 @@ def open_saved(path: str) -> tuple[Vault, tuple[Saved, ...]]:
             f"there is no folder {folder}; give the folder of a job's checkpoints", code="missing"
         )
     if not found:
-        raise NoCheckpoint(
-            f"{path} holds no checkpoint; give the folder of a job's checkpoints", code="empty"
-        )
+        inner = None if folder is None else _saves_below(folder)
+        wanted = "the folder of a job's checkpoints" if inner is None else str(inner)
+        raise NoCheckpoint(f"{path} holds no checkpoint; give {wanted}", code="empty")
     return vault, found
+
+
+def _saves_below(folder: Path) -> Path | None:
+    """A job's folder of checkpoints in that one: of a volume, or of the output of a run."""
+    for pattern in ("*/*/", "checkpoints/*/*/"):
+        for each in folder.glob(pattern):
+            if objects_of([f"{each.name}/{MANIFEST}"]):
+                return each.parent
+    return None
 
 
 def saved_in(vault: Vault) -> tuple[Saved, ...]:

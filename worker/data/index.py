@@ -107,9 +107,12 @@ def write_index(
 
 def unreadable(prefix: str, error: OSError) -> InvalidDataset:
     """The sentence about a file of a pair that cannot be read."""
+    remedy = "`heddle data prepare` makes a .bin/.idx pair"
+    if prefix.endswith((".bin", ".idx")):
+        remedy = f"a pair is named without its suffix: {prefix[:-4]}"
     return InvalidDataset(
         f"dataset {prefix!r} cannot be read: {error.filename} "
-        f"{(error.strerror or '').lower()}; `heddle data prepare` makes a .bin/.idx pair",
+        f"{(error.strerror or '').lower()}; {remedy}",
         code="Unreadable",
     )
 

@@ -24,8 +24,8 @@ class UnsavedLines(MinuteLines):
             self._said_s = now_s
             self._say(
                 f"step {recorder.step}: {recorder.output_failure}. To save them, "
-                f"{remedy(_folder(self._run), self._run.job.workload.model)}; Ctrl-C ends the run "
-                "without waiting"
+                f"{remedy(_folder(self._run), self._run.job.workload.model)}; Ctrl-C, "
+                "given twice, ends the run without them"
             )
 
 

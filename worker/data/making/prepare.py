@@ -7,6 +7,7 @@ processes read it.  A command that was killed goes on with the parts that are wh
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import multiprocessing
@@ -316,8 +317,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _unwritable(path: object, error: OSError) -> InvalidDataset:
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room and run it again, which goes on" if is_full else "choose another output"
     return InvalidDataset(
-        f"cannot write {str(path)!r}: {(error.strerror or str(error)).lower()}; "
-        "choose another output",
+        f"cannot write {str(path)!r}: {(error.strerror or str(error)).lower()}; {remedy}",
         code="Unwritable",
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.wording import counted
+from planner.wording import counted, reason_of
 from worker.errors import InvalidDataset
 
 TOKENIZER = "tokenizer.json"  # in a folder
@@ -138,6 +138,12 @@ def _load(path: Path) -> tuple[Any, bytes]:
         found.no_truncation()
         found.no_padding()
         return found, content
+    except OSError as error:
+        raise InvalidDataset(
+            f"tokenizer {str(path)!r} cannot be read: {reason_of(error)}; name its tokenizer.json, "
+            "or a folder with it",
+            code="Unreadable",
+        ) from None
     except Exception as error:  # the library raises plain Exception for all of its errors
         raise InvalidDataset(
             f"tokenizer {str(path)!r} cannot be read: {error}; "

@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from heddle.commands import demo as command
 from heddle.commands.demo import demo
-from planner.errors import HeddleError
+from planner.errors import HeddleError, InvalidRequest
+from tests.refusals import refused
 
 
 @pytest.fixture(autouse=True)
@@ -40,15 +41,16 @@ def test_keys_need_a_terminal():
     assert "standard input must be a terminal" in said("--interactive")
 
 
-def test_a_picture_needs_a_file_name_in_a_folder_that_is_there(tmp_path):
-    missing = tmp_path / "none" / "demo.svg"
-    assert said("--picture", str(missing)).endswith(f"the folder {missing.parent} does not exist")
-    assert "is a directory" in said("--picture", str(tmp_path))
+@pytest.mark.parametrize("name", ["none/demo.svg", "demo.png", "."])
+def test_a_picture_that_cannot_be_is_refused_before_the_run(tmp_path, name):
+    with refused(InvalidRequest, "Unwritable"):
+        CliRunner().invoke(demo, ["--picture", str(tmp_path / name)], catch_exceptions=False)
 
 
-def test_a_picture_that_cannot_be_written_is_refused_before_the_run(tmp_path, monkeypatch):
+def test_a_picture_that_may_not_be_written_is_refused_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
-    assert "the file cannot be written" in said("--picture", str(tmp_path / "demo.svg"))
+    with refused(InvalidRequest, "Unwritable"):
+        CliRunner().invoke(demo, ["--picture", str(tmp_path / "demo.svg")], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

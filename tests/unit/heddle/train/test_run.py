@@ -138,7 +138,7 @@ def test_a_run_without_a_node_promises_no_save(run):
     assert (run.has_quit, run.ended_by, training.cancelled()) == (True, signal.SIGTERM, True)
     assert said == [
         "step 10: SIGTERM: the run ends at once, as there is no new state to save; no checkpoint "
-        "is whole, so the same command begins anew"
+        "is whole, so the same command begins anew with --fresh"
     ]
     training.get_loop().close()
 

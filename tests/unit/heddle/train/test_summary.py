@@ -45,7 +45,7 @@ SAVED = {"folder": "/out/checkpoints/tiny", "step": 24}
 def test_a_run_that_trained_nothing_claims_nothing():
     assert summary(NOTHING) == (
         "This run trained no step.",
-        "No weights are saved, and no checkpoint: the same command begins anew.",
+        "No weights are saved, and no checkpoint: the same command begins anew with --fresh.",
     )
 
 

@@ -162,13 +162,10 @@ def test_a_budget_of_0_05_s_for_4096_gpus_is_exceeded_by_the_time_of_one_plan_at
 @pytest.mark.slow
 def test_what_rollouts_call_is_loaded_before_their_time_begins():
     code = (
-        "from tests.unit.planner.policy.test_propose import LARGE; "
-        "from planner.estimator.build_tables import pricing_of; "
         "from planner.policy.closing import close_templates; "
         "from planner.policy import partial_plans as p; "
-        "from planner.profiles.generator import find_profile; "
-        "from planner.search.searcher import load; "
-        "load(pricing_of(LARGE.workload, LARGE.composition, find_profile(LARGE.workload))); "
+        "from planner.search.loading import load; "
+        "load(); "
         "called = (p.observe_states, p.observe_depths, p.observe_stages, p.open_templates, "
         "p.place_stages, close_templates); "
         "assert all(function.signatures for function in called)"

@@ -125,6 +125,10 @@ def test_a_step_that_is_not_there_names_the_nearest():
 def test_a_path_without_checkpoints_is_refused(tmp_path):
     assert code_of(open_saved, str(tmp_path / "none")) == "missing"
     assert code_of(open_saved, str(tmp_path)) == "empty"
+    vault_of(FolderVault(tmp_path / "output" / "checkpoints" / "tiny"), OLD)
+    for above in (tmp_path / "output", tmp_path / "output" / "checkpoints"):
+        with pytest.raises(NoCheckpoint, match="output/checkpoints/tiny"):
+            open_saved(str(above))
     (tmp_path / "file").touch()
     assert code_of(open_saved, str(tmp_path / "file")) == "folder"
     assert code_of(open_saved, "gs://bucket") == "scheme"

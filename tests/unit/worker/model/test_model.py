@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -164,6 +166,20 @@ def test_two_ranks_of_a_tp_group_compute_the_oracles_loss_and_their_shard_of_its
             for name, gradient in mine.items():
                 shard = shards[name][0]
                 assert torch.allclose(torch.tensor(gradient), shard, atol=1e-5, rtol=1e-4), name
+
+
+@pytest.mark.slow
+def test_no_rank_imports_torchs_compiler_to_compute_again():
+    """It takes 2 s of a core, in the first step after a change."""
+    code = (
+        "import sys, torch; from worker.model.recompute import computed_again; "
+        "weight = torch.ones(3, requires_grad=True); "
+        "computed_again(lambda x: (x * weight).relu() ** 2, torch.ones(3)).sum().backward(); "
+        "assert weight.grad.tolist() == [2.0] * 3; "
+        "assert not {'torch._dynamo', 'triton'} & set(sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
 
 
 @WITH
