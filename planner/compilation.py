@@ -41,7 +41,10 @@ def warm_up() -> None:
     """
     if jit.is_compiled():
         return
-    LOG.warning("compiling the planner's estimator, once for this version: about 30 s")
+    LOG.warning(
+        "compiling the planner's estimator, once for this version: 30 s, "
+        "or minutes on a busy machine"
+    )
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-m", "planner.compilation"]
     subprocess.run(

@@ -41,7 +41,7 @@ from planner.cluster.composition import Composition
 from planner.cost.money import require_prices, with_prices
 from planner.errors import Infeasible, InvalidComposition, InvalidRequest
 from planner.model.catalogue import find_model
-from planner.model.workload import RECOMPUTATIONS, GpuWire, Precision, usual_workload
+from planner.model.workload import RECOMPUTATIONS, GpuWire, MemoryRule, Precision, usual_workload
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
@@ -76,6 +76,7 @@ SETTINGS = (
     "zero",
     "recompute",
     "sequence_parallel",
+    "memory",
     "wire",
 )
 
@@ -120,6 +121,13 @@ SETTINGS = (
     ),
 )
 @click.option("--sequence-parallel", is_flag=True, help="Use Megatron's sequence parallelism.")
+@click.option(
+    "--memory",
+    type=click.Choice(get_args(MemoryRule)),
+    default="worker",
+    help="Rule that counts memory: what Heddle's worker allocates, as for jobs, or the paper's, as "
+    "in its figures.",
+)
 @click.option(
     "--wire",
     type=click.Choice(get_args(GpuWire)),

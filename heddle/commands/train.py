@@ -31,7 +31,11 @@ MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported h
 
 @click.command()
 @click.argument("job", type=A_FILE)
-@click.option("--check", is_flag=True, help="Report every mistake in the job and run nothing.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Report the mistakes in the job, those in its form first, and run nothing.",
+)
 @click.option(
     "--ranks",
     type=click.IntRange(1, MOST_RANKS),

@@ -332,9 +332,9 @@ class LocalRun:
         """Make pairs of the job's texts, where there are any."""
         data = self.job.spec.data
         if data.builtin is not None:
-            self._say("a data set is made from the sources of Python's standard library")
+            self._say("the data set of the sources of Python's standard library is prepared")
         for text in data.texts:
-            self._say(f"a data set is made from {text}")
+            self._say(f"the data set of {text} is prepared")
         self.job = await make_data(
             self.job, str(self._directory), self.options.data_options, self._environment
         )

@@ -76,8 +76,8 @@ def check_gpus(driver: Driver, count: int) -> None:
     version = driver.version()
     if version is None:
         raise DeviceUnusable(
-            f"{_LIBRARY} is not there, so there is no NVIDIA driver here; install one, give the pod "
-            "GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility, or choose device CPU",
+            f"{_LIBRARY} is not there, so there is no NVIDIA driver here; install one, give the "
+            "pod GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility, or choose device CPU",
             code="Missing",
         )
     major = version.partition(".")[0]

@@ -45,5 +45,5 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
     assert processes_with(**{MARK: value}) == ()
     out, err = capfd.readouterr()
     said = err if is_quiet else out
-    assert "a data set is made from the sources" in said
+    assert "the data set of the sources" in said
     assert not (out if is_quiet else err).strip()
