@@ -249,7 +249,7 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         ("--nodes missing.yaml", InvalidComposition, ("Unreadable", None)),
         ("--model llama3-8b", InvalidComposition, ("Missing", "composition")),
         (f"{TWO} --exclude nobody", InvalidComposition, ("Unknown", "exclude")),
-        (f"{TWO} --exclude demo-fast-0", Infeasible, ("", None)),
+        (f"{TWO} --exclude demo-fast-0", InvalidComposition, ("OutOfRange", "exclude")),
         (f"{TWO} --model gpt-9", InvalidWorkload, ("Unknown", None)),
         (f"{TWO} --batch 0", InvalidWorkload, ("OutOfRange", None)),
         (f"{TWO} --seq-len 64", UnprofiledConfiguration, ("Mismatch", None)),

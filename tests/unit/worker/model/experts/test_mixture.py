@@ -96,7 +96,7 @@ def test_rows_travel_as_often_as_they_are_priced_in_both_passes(sent):
             assert attention == TRAVELLERS * MODEL.hidden * 4 * (tp > 1)
             price = formulas.ring_factor(tp) * sum(of_experts)
             if (ep, etp) != (1, tp):
-                devices = [Device("a", "demo-fast")] * RANKS
-                price += expert_seconds(task, profile, Tiling(tp, ep, etp), devices, 1)
+                devices = [Device("a", "demo-fast", None)] * RANKS
+                price += expert_seconds(task, profile, Tiling(tp, ep, etp), devices, 1, None)
             assert forward == double * price
             assert backward == forward
