@@ -19,6 +19,48 @@ from heddle_operator.state.recent import Recent
 
 JOB = ("namespace", "job")
 PARTS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+JOB_GAUGES = (  # key of what a status tells, metric, help
+    ("epoch", "heddle_job_epoch", "Epoch that trains"),
+    ("activeGPUs", "heddle_job_active_gpus", "GPUs of the running plan"),
+    ("usableGPUs", "heddle_job_usable_gpus", "GPUs that the job may use"),
+    ("grantedGPUs", "heddle_job_granted_gpus", "GPUs that the job's pods hold"),
+    ("step", "heddle_job_step", "Completed steps"),
+    ("loss", "heddle_job_loss", "Loss of the newest step"),
+    ("gradientNorm", "heddle_job_gradient_norm", "Norm of the newest step's gradient"),
+    ("learningRate", "heddle_job_learning_rate", "Learning rate of the newest step"),
+    ("lossScale", "heddle_job_loss_scale", "Loss scale of the newest step"),
+    ("tokensPerSecond", "heddle_job_tokens_per_second", "Tokens of a second"),
+    ("mfu", "heddle_job_mfu", "Share of the GPUs' peak that the model uses"),
+    ("memoryBytes", "heddle_job_memory_bytes", "Most bytes that a rank has held"),
+    (
+        "predictedMemoryBytes",
+        "heddle_job_predicted_memory_bytes",
+        "Most bytes that a GPU of the plan is to hold, by the planner",
+    ),
+    (
+        "savedStep",
+        "heddle_job_checkpoint_step",
+        "Steps of the newest checkpoint",
+    ),
+    (
+        "savedSeconds",
+        "heddle_job_checkpoint_seconds",
+        "From the boundary of its step until it was whole",
+    ),
+    ("savedBytes", "heddle_job_checkpoint_bytes", "Bytes of the newest checkpoint"),
+    (
+        "savedStallSeconds",
+        "heddle_job_checkpoint_stall_seconds",
+        "Longest that a rank stood still for it",
+    ),
+    (
+        "savedAt",
+        "heddle_job_checkpoint_timestamp_seconds",
+        "Unix time at which it was whole",
+    ),
+    ("lostSteps", "heddle_job_lost_steps", "Steps lost at starts from checkpoints"),
+    ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
+)
 _OF_A_PLAN = ("predictedMemoryBytes", "minNodes")  # no numbers while the job has none
 TURNS_S = (0.001, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -34,49 +76,7 @@ class OperatorMetrics:
     def __init__(self, version: str = "", commit: str = "") -> None:
         self.registry, self.jobs = CollectorRegistry(), CollectorRegistry()
         self._gauges = {
-            key: Gauge(name, text, JOB, registry=self.jobs)
-            for key, name, text in (
-                ("epoch", "heddle_job_epoch", "Epoch that trains"),
-                ("activeGPUs", "heddle_job_active_gpus", "GPUs of the running plan"),
-                ("usableGPUs", "heddle_job_usable_gpus", "GPUs that the job may use"),
-                ("grantedGPUs", "heddle_job_granted_gpus", "GPUs that the job's pods hold"),
-                ("step", "heddle_job_step", "Completed steps"),
-                ("loss", "heddle_job_loss", "Loss of the newest step"),
-                ("gradientNorm", "heddle_job_gradient_norm", "Norm of the newest step's gradient"),
-                ("learningRate", "heddle_job_learning_rate", "Learning rate of the newest step"),
-                ("lossScale", "heddle_job_loss_scale", "Loss scale of the newest step"),
-                ("tokensPerSecond", "heddle_job_tokens_per_second", "Tokens of a second"),
-                ("mfu", "heddle_job_mfu", "Share of the GPUs' peak that the model uses"),
-                ("memoryBytes", "heddle_job_memory_bytes", "Most bytes that a rank has held"),
-                (
-                    "predictedMemoryBytes",
-                    "heddle_job_predicted_memory_bytes",
-                    "Most bytes that a GPU of the plan is to hold, by the planner",
-                ),
-                (
-                    "savedStep",
-                    "heddle_job_checkpoint_step",
-                    "Steps of the newest checkpoint",
-                ),
-                (
-                    "savedSeconds",
-                    "heddle_job_checkpoint_seconds",
-                    "From the boundary of its step until it was whole",
-                ),
-                ("savedBytes", "heddle_job_checkpoint_bytes", "Bytes of the newest checkpoint"),
-                (
-                    "savedStallSeconds",
-                    "heddle_job_checkpoint_stall_seconds",
-                    "Longest that a rank stood still for it",
-                ),
-                (
-                    "savedAt",
-                    "heddle_job_checkpoint_timestamp_seconds",
-                    "Unix time at which it was whole",
-                ),
-                ("lostSteps", "heddle_job_lost_steps", "Steps lost at starts from checkpoints"),
-                ("minNodes", "heddle_job_holders_min", "Nodes that every piece lives on, at least"),
-            )
+            key: Gauge(name, text, JOB, registry=self.jobs) for key, name, text in JOB_GAUGES
         }
         self._phase = Gauge(
             "heddle_job_phase", "1 for the job's phase", (*JOB, "phase"), registry=self.jobs
