@@ -50,6 +50,8 @@ def test_each_label_counts_the_same_whatever_micro_batch_it_is_in(tmp_path, runs
 
 
 def test_a_step_without_labels_counts_for_nothing(tmp_path):
-    dataset = Dataset(of(write_pair(tmp_path / "pairs", [TEXT], mask=[0] * 380)), 10)
-    (batch,) = micro_batches(dataset, 1, 0, 4, 0, 1, 4)
+    mask = [0] * 379 + [1]  # a part without any label is refused
+    dataset = Dataset(of(write_pair(tmp_path / "pairs", [TEXT], mask=mask)), 10)
+    step = next(s for s in range(9) if not dataset.count_labels(1, 4 * s, 4 * s + 4))
+    (batch,) = micro_batches(dataset, 1, step, 4, 0, 1, 4)
     assert batch.weight == 0.0

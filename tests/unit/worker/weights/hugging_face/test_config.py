@@ -65,7 +65,7 @@ def test_stretched_positions_are_described():
 
 
 def test_a_model_that_no_family_has_is_not_described():
-    assert config_of(dataclasses.replace(SMALL, latent=LatentAttention(0, 16, 4, 10))) is None
+    assert config_of(dataclasses.replace(SMALL, latent=LatentAttention(0, 16, 4, 8))) is None
 
 
 def test_a_digest_is_of_what_a_configuration_says_of_the_model():
