@@ -89,7 +89,7 @@ def live(channel: socket.socket, pod: str, slot: int, **_: Any) -> None:
         for line in lines:
             heard = json.loads(line)
             epoch = heard.get("epoch") or heard["directive"]["epoch"]
-            said = {**about, "phase": "training", "epoch": epoch, "error": heard.get("reason")}
+            said = {**about, "phase": "training", "epoch": epoch, "error": heard.get("sentence")}
             channel.sendall(json.dumps({"type": "report", "rank": said}).encode() + b"\n")
             record = {"epoch": epoch, "step": 0, "loss": 1.0, "gradient_norm": 1.0}
             step = {"type": "step", "record": {**record, "start_s": 0.0, "end_s": 0.1}}
