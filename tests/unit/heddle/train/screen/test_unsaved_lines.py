@@ -30,8 +30,8 @@ def test_a_disk_that_refuses_is_said_at_once_and_each_minute_while_it_lasts(run,
     run.recorder.output_failure = FULL
     lines.look()
     assert said == [
-        f"step 10: {FULL}. To save them, make {tmp_path} writable; Ctrl-C ends the run without "
-        "waiting"
+        f"step 10: {FULL}. To save them, make {tmp_path} writable; Ctrl-C, given twice, ends the "
+        "run without them"
     ]
     for after_s, count in ((AGAIN_S - 1, 1), (AGAIN_S, 2), (2 * AGAIN_S - 1, 2), (2 * AGAIN_S, 3)):
         now_s[0] = after_s
