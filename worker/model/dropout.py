@@ -43,7 +43,7 @@ def keep_mask(
         count: of them.
         device: to compute on.
     """
-    start = torch.tensor([first], device=device.torch_device)
+    start = torch.arange(first, first + 1, device=device.torch_device)
     hashed = _Hash(seed, samples, name, rate, device)
     return hashed.mask(start, range(count), torch.bool)[:, 0]
 
