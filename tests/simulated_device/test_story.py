@@ -32,7 +32,9 @@ EQUAL = ("digest", "evaluation", "loss", "norm", "bits", "save", "files", "saved
 STAGED = "gpt2"  # dropout, biases and positions
 WAITS = 1  # of the host in a step
 COPIES = 4  # to the device for each micro-batch: tokens, labels, their weight, positions
-DROPOUTS = {"gpt2": 13, "qwen2": 4}  # places of the model that drop, each a copy of its keys
+# Places of the model that drop, each a copy of its keys; the four of attention hash their masks in
+# the backward pass again.
+DROPOUTS = {"gpt2": 13 + 4, "qwen2": 4 + 4}
 
 
 @pytest.fixture(scope="module")
