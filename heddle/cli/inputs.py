@@ -166,7 +166,8 @@ def plan_workload(
                 code="Missing",
             )
         usual = usual_workload(find_model(model))
-        stated = replace(usual, global_batch=batch, recompute="none").to_json()
+        usual = replace(usual, global_batch=batch, recompute="none", memory="worker")
+        stated = usual.to_json()
     elif isinstance(stated, dict) and batch is not None:
         stated = {**stated, "global_batch": batch}
     workload = Workload.from_json(stated)

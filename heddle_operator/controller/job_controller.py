@@ -107,6 +107,8 @@ class JobController:
                 self._throttle = StatusThrottle()  # others have written the status meanwhile
             if self._work is not None:
                 await self._reconcile(self._work)
+            else:
+                await self._until_posted()
         finally:
             await self._post_no_more()
             if not self._rests:
@@ -276,7 +278,7 @@ class JobController:
                 again = sooner(again, RETRY_S)
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
-        await asyncio.gather(*self._emitting, return_exceptions=True)
+        await self._until_posted()
         await self._expire(objects, view.observed)
 
     async def _protect(self, objects: JobObjects, drain: Drain) -> float | None:
@@ -350,6 +352,9 @@ class JobController:
         self._emitting.add(task)
         task.add_done_callback(self._emitting.discard)
 
+    async def _until_posted(self) -> None:
+        await asyncio.gather(*self._emitting, return_exceptions=True)
+
     async def _post_no_more(self) -> None:
         """No Event is on its way any more: the lease may be given up."""
         tasks = tuple(self._emitting)
@@ -374,9 +379,8 @@ class JobController:
         self._context.metrics.phase(stub.metadata.namespace, stub.name, status["phase"])
         await self._until_done(partial(objects.write_status, status))
         self._status = {**before, **status}
-        await objects.record_event(
-            RecordEvent(f"{reason}-{generation}-{sentence}", reason, sentence)
-        )
+        key = f"{reason}-{generation}-{sentence}"
+        self._emit(objects, RecordEvent(key, reason, sentence))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do it until the API server lets it be done."""

@@ -7,6 +7,7 @@ every write names the uid of what was seen.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import logging
@@ -34,9 +35,12 @@ from heddle_operator.resources.metadata import check_owned
 from heddle_operator.resources.secret import token_body, token_name
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.actions import RecordEvent
+from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
 JOBS = "/apis/heddle.dev/v1alpha1"
+# A cluster without API server for a minute loses no Event.  Source: client-go's recorder, 12 tries.
+EVENT_TRIES, EVENT_RETRY_S = 12, (0.5, 10.0)
 KNOWN_S = 60.0  # a budget that was written is looked at again after so long: anybody may delete it
 
 
@@ -233,14 +237,24 @@ class JobObjects:
         self._version = made["metadata"]["resourceVersion"]
 
     async def record_event(self, event: RecordEvent) -> None:
-        """Post an Event; one that exists, or that the API server refuses, is skipped."""
+        """Post an Event; one that exists, or that the API server refuses, is skipped.
+
+        Where the API server has no answer for it now, it is tried again a few times.
+        """
         namespace = self._job.metadata.namespace
         path = joined("/apis/events.k8s.io/v1/namespaces", namespace, "events")
-        try:
-            await self._api.create(path, event_body(self._job, event, now_micro(), self._reporter))
-        except ApiRefused as error:
-            if error.status != 409:
+        body = event_body(self._job, event, now_micro(), self._reporter)
+        for times in range(1, EVENT_TRIES + 1):
+            try:
+                await self._api.create(path, body)
+            except ApiRefused as error:
+                if error.status == 409:
+                    return
+                if error.passes and times < EVENT_TRIES:
+                    await asyncio.sleep(doubled_s(EVENT_RETRY_S[0], times, EVENT_RETRY_S[1]))
+                    continue
                 LOG.warning("event not posted: %s", error)
+            return
 
     async def remove_pods(self, pods: Collection[Mapping[str, Any]], grace_s: int) -> None:
         """Delete pods of a job that is gone, so that they do not train on through their grace.

@@ -289,6 +289,19 @@ def test_an_event_is_posted_once_for_each_key_by_whatever_operator(tmp_path):
     run(tmp_path, test)
 
 
+def test_an_event_is_posted_again_where_the_api_server_has_no_answer(tmp_path):
+    async def test(server, objects):
+        server.refuses["POST events"] = (500, "etcdserver: request timed out")
+        posting = asyncio.create_task(objects.record_event(RecordEvent("a", "PlanKept", "kept")))
+        while not any(method == "POST" for method, _ in server.requests):
+            await asyncio.sleep(0.01)
+        del server.refuses["POST events"]
+        await posting
+        assert len(server.of("events")) == 1
+
+    run(tmp_path, test)
+
+
 def test_pods_of_a_job_that_is_gone_are_removed_but_not_those_of_its_successor(tmp_path):
     async def test(server, objects):
         old = await server.put(f"{PATHS}/pods/old", {})
