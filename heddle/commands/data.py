@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from heddle.cli.options import A_FILE, NamedPath, format_option
+from planner.wording import counted
 
 
 @click.group()
@@ -91,6 +92,7 @@ def prepare(
     from heddle.cli.progress import progress_bar
     from worker.data.making.prepare import prepare as write
     from worker.data.making.readers import Keys
+    from worker.data.making.units import left_out
 
     if bool(inputs) == (builtin is not None):
         raise click.UsageError("give exactly one of --input and --builtin")
@@ -122,6 +124,10 @@ def prepare(
             progress=lambda read, total: bar.update(task, completed=read, total=total),
         )
     click.echo(done)
+    if builtin is None and (others := left_out(inputs)):
+        kinds = ", ".join(suffix or "no suffix" for suffix, _ in others.most_common(3))
+        note = f"Left out {counted(others.total(), 'file')} of other kinds ({kinds})"
+        click.echo(note, err=True)
 
 
 @data.command()

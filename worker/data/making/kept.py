@@ -8,6 +8,7 @@ links it, so that nobody's pair goes when it is removed here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from planner.wording import reason_of
 
 MOST = 4  # pairs; one of the standard library's sources has some hundred MB
 _SUMMARY, _PAIR = "summary.json", "pair"
@@ -58,8 +61,11 @@ def take(folder: Path, name: str, output: Path, suffixes: Sequence[str]) -> dict
 
 def keep(
     folder: Path, name: str, output: Path, suffixes: Sequence[str], summary: dict[str, Any]
-) -> None:
-    """Keep a pair that was made; where that cannot be, it is made again next time."""
+) -> str:
+    """Keep a pair that was made; why it is not kept, in words, or "".
+
+    What is not kept is made again next time.
+    """
     draft = folder / f"{name}.{secrets.token_hex(4)}"
     try:
         draft.mkdir(parents=True)
@@ -69,14 +75,17 @@ def keep(
         text = json.dumps({"summary": summary, "sizes": sizes})
         (draft / _SUMMARY).write_text(text, encoding="utf-8")
         shutil.rmtree(folder / name, ignore_errors=True)  # it could not be taken
-        draft.rename(folder / name)  # fails where another run has kept it meanwhile
+        draft.rename(folder / name)
         by_use = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in by_use[:-MOST]:
             shutil.rmtree(old, ignore_errors=True)
-    except OSError:
-        pass
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):  # another run has kept it meanwhile
+            return ""
+        return reason_of(error).lower()
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+    return ""
 
 
 def _sizes(prefix: Path, suffixes: Sequence[str]) -> dict[str, int]:

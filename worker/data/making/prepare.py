@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,12 +29,9 @@ from worker.data.making.kept import keep, name_of, take
 from worker.data.making.parts import Part, lengths_of, read_part, token_type, write_part
 from worker.data.making.readers import Keys
 from worker.data.making.tokenizing import Tokenization, tokenization
-from worker.data.making.units import (
-    Unit,
-    each_unit,
-)
+from worker.data.making.units import SUFFIXES as READ
+from worker.data.making.units import Unit, each_unit
 from worker.errors import InvalidDataset
-from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
 _KEPT = ("documents", "skipped", "text_bytes", "tokens", "vocab")
@@ -54,6 +51,7 @@ class PreparedDataset:
         tokens: of all documents.
         vocab: size of the tokenizer's vocabulary.
         resumed: units that an earlier run had read already.
+        unkept: why the cache does not have the pair, in words; "" if it does, or none is asked for.
     """
 
     prefix: str
@@ -63,6 +61,7 @@ class PreparedDataset:
     tokens: int
     vocab: int
     resumed: int = 0
+    unkept: str = ""
 
     def __str__(self) -> str:
         text = (
@@ -74,6 +73,8 @@ class PreparedDataset:
             text += f"; skipped {counted(self.skipped, 'unreadable or binary file')}"
         if self.resumed:
             text += f"; {counted(self.resumed, 'part')} of an earlier run went in"
+        if self.unkept:
+            text += f"; not kept in the cache: {self.unkept}"
         return text
 
 
@@ -150,13 +151,12 @@ def prepare(
         else:
             parts = _read_all(work, how, dict(zip(names, units, strict=True)), processes, told)
         if not any(part.documents for part in parts.values()):
-            suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
             shutil.rmtree(folder, ignore_errors=True)
             skipped = sum(part.skipped for part in parts.values())
             why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
             raise InvalidDataset(
                 f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
-                f"folders of {', '.join(suffixes)} files",
+                f"folders of {', '.join(READ)} files",
                 code="Missing",
             )
         _join(output, folder, names or list(parts), how, keys)
@@ -175,7 +175,8 @@ def prepare(
     )
     if cache is not None and names:
         known = {key: value for key, value in asdict(made).items() if key in _KEPT}
-        keep(cache, name_of(names), output, SUFFIXES, known)
+        unkept = keep(cache, name_of(names), output, SUFFIXES, known)
+        return replace(made, unkept=unkept)
     return made
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,6 +20,7 @@ from worker.errors import InvalidDataset
 from worker.training_settings import LINES_SUFFIXES, PARQUET_SUFFIXES, TEXT_SUFFIXES
 
 Kind = Literal["text", "lines", "parquet"]
+SUFFIXES = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)  # of files in a folder
 RULES = 2  # number of the rules by which texts become tokens; what older ones made is made anew
 ROWS = 1024  # of Parquet at a time
 UNIT_BYTES = 4 << 20  # some seconds of a tokenizer's time, so that little is lost with a kill
@@ -57,6 +59,13 @@ def each_unit(inputs: Sequence[Path]) -> Iterator[Unit]:
     for given in inputs:
         _check(given)
     return _units(inputs)
+
+
+def left_out(inputs: Sequence[Path]) -> Counter[str]:
+    """Number of files in the folders of the input that are of no kind that is read, by suffix."""
+    names = (name for given in inputs if given.is_dir() for name in _names_in(given))
+    others = (name for name in names if not name.lower().endswith(SUFFIXES))
+    return Counter(os.path.splitext(name)[1].lower() for name in others)
 
 
 def open_parquet(path: str) -> Any:
@@ -159,17 +168,20 @@ def _files(inputs: Iterable[Path]) -> Iterator[Path]:
 
 def _files_of(folder: Path) -> list[tuple[Path, str]]:
     """Files with their real paths, but for hidden ones; linked folders are left out."""
-    suffixes = (*TEXT_SUFFIXES, *LINES_SUFFIXES, *PARQUET_SUFFIXES)
-    top, real = str(folder), _real(folder)
-    found: list[str] = []
+    real = _real(folder)
+    names = sorted(name for name in _names_in(folder) if name.lower().endswith(SUFFIXES))
+    paths = ((folder / name, name) for name in names)
+    return [(path, _real(path) if path.is_symlink() else f"{real}/{name}") for path, name in paths]
+
+
+def _names_in(folder: Path) -> Iterator[str]:
+    """Of all files below it but hidden ones, relative to it."""
+    top = str(folder)
     for parent, folders, names in os.walk(top):
         folders[:] = (name for name in folders if not name.startswith("."))
-        names = [name for name in names if not name.startswith(".")]
         below = parent[len(top) :].strip("/")
         start = f"{below}/" if below else ""
-        found += [f"{start}{name}" for name in names if name.lower().endswith(suffixes)]
-    paths = ((folder / name, name) for name in sorted(found))
-    return [(path, _real(path) if path.is_symlink() else f"{real}/{name}") for path, name in paths]
+        yield from (f"{start}{name}" for name in names if not name.startswith("."))
 
 
 def _real(path: Path) -> str:

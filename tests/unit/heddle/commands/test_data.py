@@ -39,6 +39,15 @@ def test_what_was_prepared_is_shown(tmp_path):
     assert "one" in run("show", tmp_path / "corpus").output
 
 
+def test_files_of_other_kinds_are_left_out_with_a_word(tmp_path):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for name in ("a.txt", "b.csv", "c.CSV", "README", ".hidden"):
+        (texts / name).write_text("one")
+    made = run("prepare", "--input", texts, "--output-path", tmp_path / "corpus")
+    assert "Left out 3 files of other kinds (.csv, no suffix)" in made.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -29,7 +29,7 @@ class Maker:
         self._count += 1
         prefix = self._out / f"pair-{self._count}"
         read = []
-        done = prepare(
+        self.done = done = prepare(
             [self.texts], prefix, progress=lambda *of: read.append(of), cache=self.cache, **how
         )
         files = {p.suffix: p.read_bytes() for p in self._out.glob(f"{prefix.name}.*")}
