@@ -24,6 +24,7 @@ from heddle_operator.controller.effective_spec import (
     stub_of,
     ttl_in,
 )
+from heddle_operator.controller.event_posts import EventPosts
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.status_writer import PROGRESS_S, StatusThrottle
@@ -77,7 +78,7 @@ class JobController:
         self._holders: tuple[str, HolderCount] | None = None
         self._status: Mapping[str, Any] = body.get("status") or {}
         self._throttle = StatusThrottle()
-        self._emitting: set[asyncio.Task[None]] = set()
+        self._posts = EventPosts()
         self._is_gone = False
         self._work: JobWork | None = None
         self._rests = False
@@ -108,9 +109,9 @@ class JobController:
             if self._work is not None:
                 await self._reconcile(self._work)
             else:
-                await self._until_posted()
+                await self._posts.finish()
         finally:
-            await self._post_no_more()
+            await self._posts.cancel()
             if not self._rests:
                 await self.close()
 
@@ -142,7 +143,7 @@ class JobController:
             self.trigger,
             self._note,
             self._stalls_s,
-            lambda event: self._emit(objects, event),
+            lambda event: self._posts.post(objects, event),
         )
 
     async def _effective_spec(self) -> EffectiveSpec | None:
@@ -252,9 +253,9 @@ class JobController:
         emitted = EmittedEvents()
         if refusal:
             key = f"InvalidSpec-{job.metadata.generation}-{refusal}"
-            self._emit(objects, RecordEvent(key, "InvalidSpec", refusal))
+            self._posts.post(objects, RecordEvent(key, "InvalidSpec", refusal))
         if not self._context.sees_all_pods:
-            self._emit(objects, RecordEvent("unseen", "GPUsNotSeen", UNSEEN))
+            self._posts.post(objects, RecordEvent("unseen", "GPUsNotSeen", UNSEEN))
         while True:
             await self._context.turns.wait()
             decision = await reconciler.reconcile()
@@ -265,7 +266,7 @@ class JobController:
             done = replace(decision, actions=reconciler.done)
             for event in events_of(view, done, drain):
                 if emitted.add(event, time.monotonic()):
-                    self._emit(objects, event)
+                    self._posts.post(objects, event)
             again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:
                 wait_s = await self._write(work, decision, view, drain)
@@ -278,7 +279,7 @@ class JobController:
                 again = sooner(again, RETRY_S)
             await asyncio.sleep(pace.wait_s(time.monotonic()))
             await self.trigger.wait(again)
-        await self._until_posted()
+        await self._posts.finish()
         await self._expire(objects, view.observed)
 
     async def _protect(self, objects: JobObjects, drain: Drain) -> float | None:
@@ -347,21 +348,6 @@ class JobController:
         seen = reconfigurations(self._seen[1]) if self._seen else ()
         return tuple(change.stall_s for change in seen if change.reason != "loss")
 
-    def _emit(self, objects: JobObjects, event: RecordEvent) -> None:
-        task = asyncio.create_task(objects.record_event(event), name="event")
-        self._emitting.add(task)
-        task.add_done_callback(self._emitting.discard)
-
-    async def _until_posted(self) -> None:
-        await asyncio.gather(*self._emitting, return_exceptions=True)
-
-    async def _post_no_more(self) -> None:
-        """No Event is on its way any more: the lease may be given up."""
-        tasks = tuple(self._emitting)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
     async def _refuse(self, sentence: str, reason: Refused = "InvalidSpec") -> None:
         """Say why the job cannot be run; a change of its spec starts it anew.
 
@@ -380,7 +366,7 @@ class JobController:
         await self._until_done(partial(objects.write_status, status))
         self._status = {**before, **status}
         key = f"{reason}-{generation}-{sentence}"
-        self._emit(objects, RecordEvent(key, reason, sentence))
+        self._posts.post(objects, RecordEvent(key, reason, sentence))
 
     async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do it until the API server lets it be done."""

@@ -65,7 +65,7 @@ def left_out(inputs: Sequence[Path]) -> Counter[str]:
     """Number of files in the folders of the input that are of no kind that is read, by suffix."""
     names = (name for given in inputs if given.is_dir() for name in _names_in(given))
     others = (name for name in names if not name.lower().endswith(SUFFIXES))
-    return Counter(os.path.splitext(name)[1].lower() for name in others)
+    return Counter(Path(name).suffix.lower() for name in others)
 
 
 def open_parquet(path: str) -> Any:

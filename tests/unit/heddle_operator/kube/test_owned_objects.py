@@ -293,8 +293,7 @@ def test_an_event_is_posted_again_where_the_api_server_has_no_answer(tmp_path):
     async def test(server, objects):
         server.refuses["POST events"] = (500, "etcdserver: request timed out")
         posting = asyncio.create_task(objects.record_event(RecordEvent("a", "PlanKept", "kept")))
-        while not any(method == "POST" for method, _ in server.requests):
-            await asyncio.sleep(0.01)
+        await server.until(lambda found: any(method == "POST" for method, _ in found.requests))
         del server.refuses["POST events"]
         await posting
         assert len(server.of("events")) == 1
