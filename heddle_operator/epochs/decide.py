@@ -27,7 +27,7 @@ from heddle_operator.epochs.release import (
 )
 from heddle_operator.epochs.saving import save_now
 from heddle_operator.epochs.suspension import suspend
-from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.adoption.consider import consider_plan
 from heddle_operator.rules.drain import request_drain_plan
 from heddle_operator.rules.limits import beyond_backoff, deadline_left_s, past_deadline
 from heddle_operator.rules.partitions import outdated_pods

@@ -18,7 +18,7 @@ from heddle_operator.epochs.members import (
 )
 from heddle_operator.epochs.restoring import choose_checkpoint, restored
 from heddle_operator.epochs.saving import checkpointing
-from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.adoption.consider import consider_plan
 from heddle_operator.rules.candidates import leaving_nodes, ready_nodes
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.rules.emergency import emergency_left_s
@@ -33,71 +33,30 @@ from heddle_operator.state.snapshot import MemberView, Observed
 from planner.plans.pieces import holders_min
 from planner.plans.plan import Plan
 from planner.wording import counted
-from worker.contract import Member, RankExit, Restore, Resume
+from worker.contract import Member, Restore, Resume
 
 
 def gather(view: View, record: EpochRecord) -> Decision:
     """Create the pods, wait until their agents are ready, seal."""
-    observed, settings, situation = view.observed, view.settings, view.situation
-    late = _late_node(view, record)
-    if late:
-        sentence = f"node {late} must start its pod again, and the others suffice"
-        return Decision(
-            actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=sentence),),
-            phase="Recovering",
-            message=sentence,
-        )
-    created = missing_pods(view.job, record, observed)
-    trouble = start_trouble(record, observed)
-    if created:
-        refused = {r.name: r.at_s + settings.refusal_pause_s - view.now for r in observed.refusals}
-        waits = [refused[pod.name] for pod in created if refused.get(pod.name, 0.0) > 0]
-        return Decision(
-            actions=tuple(pod for pod in created if refused.get(pod.name, 0.0) <= 0),
-            phase="Preparing",
-            message=trouble or f"epoch {record.epoch} needs {counted(len(created), 'more pod')}",
-            look_again_s=sooner(settings.pod_timeout_s, *waits),
-        )
+    waits = _without_late_node(view, record) or _pods_created(view, record)
+    if waits is not None:
+        return waits
     holders = needed_holders(view, record)
-    absent = _absent_holders(record, situation)
-    if absent:
-        sentence = f"epoch {record.epoch} waits for an answer of pod {absent}"
-        return Decision(
-            actions=(), phase="Preparing", message=sentence, look_again_s=settings.peer_timeout_s
-        )
-    members = members_of(record.plan, observed, holders)
-    waiting = sorted({m.pod for m in members or () if not _is_ready(observed.member(m))})
-    if members is None or waiting or situation.doubtful:
-        awaited = waiting or situation.doubtful
-        names = named("pod", awaited) if awaited else "its pods"
-        sentence = trouble or f"epoch {record.epoch} waits for {names}"
-        return Decision(
-            actions=(), phase="Preparing", message=sentence, look_again_s=settings.peer_timeout_s
-        )
-    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, situation)]
-    if stale:
-        sentence = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
-        return Decision(actions=(), phase="Preparing", message=sentence, look_again_s=1.0)
+    members = _ready_members(view, record, holders)
+    if isinstance(members, Decision):
+        return members
     begin = _beginning(view, record, holders, members)
     if isinstance(begin, Decision):
         return begin
-    store = choose_store(members, observed)
+    store = choose_store(members, view.observed)
     if store is None:
-        return Decision(
-            actions=(),
-            phase="Preparing",
-            message=f"epoch {record.epoch} waits for a store",
-            look_again_s=1.0,
-        )
-    exits = tuple(
-        (m.pod, e.pid) for m in members for e in _exits(observed, m.pod) if e.slot == m.slot
-    )
+        return _waits(f"epoch {record.epoch} waits for a store", 1.0)
     seal = Seal(
         members=members,
         store=store,
         resume=begin if isinstance(begin, Resume) else None,
         sealed_s=view.now,
-        known_exits=exits,
+        known_exits=_known_exits(view.observed, members),
         restore=begin if isinstance(begin, Restore) else None,
         checkpoint=checkpointing(view, record),
     )
@@ -107,6 +66,62 @@ def gather(view: View, record: EpochRecord) -> Decision:
         phase="Preparing",
         message=f"epoch {record.epoch} has all its pods",
     )
+
+
+def _waits(sentence: str, look_again_s: float) -> Decision:
+    return Decision(actions=(), phase="Preparing", message=sentence, look_again_s=look_again_s)
+
+
+def _without_late_node(view: View, record: EpochRecord) -> Decision | None:
+    """Give a recovery up that a node keeps waiting, where the others suffice."""
+    late = _late_node(view, record)
+    if not late:
+        return None
+    sentence = f"node {late} must start its pod again, and the others suffice"
+    return Decision(
+        actions=(CloseEpoch(epoch=record.epoch, outcome="aborted", message=sentence),),
+        phase="Recovering",
+        message=sentence,
+    )
+
+
+def _pods_created(view: View, record: EpochRecord) -> Decision | None:
+    """Create the pods that are missing; one that was refused lately is created later."""
+    observed, settings = view.observed, view.settings
+    missing = missing_pods(view.job, record, observed)
+    if not missing:
+        return None
+    left_s = {r.name: r.at_s + settings.refusal_pause_s - view.now for r in observed.refusals}
+    refused = [left_s[pod.name] for pod in missing if left_s.get(pod.name, 0.0) > 0]
+    words = f"epoch {record.epoch} needs {counted(len(missing), 'more pod')}"
+    return Decision(
+        actions=tuple(pod for pod in missing if left_s.get(pod.name, 0.0) <= 0),
+        phase="Preparing",
+        message=start_trouble(record, observed) or words,
+        look_again_s=sooner(settings.pod_timeout_s, *refused),
+    )
+
+
+def _ready_members(
+    view: View, record: EpochRecord, holders: tuple[Holder, ...]
+) -> tuple[Member, ...] | Decision:
+    """The members of the epoch, once each agent can take part."""
+    observed, situation, look_s = view.observed, view.situation, view.settings.peer_timeout_s
+    absent = _absent_holders(record, situation)
+    if absent:
+        return _waits(f"epoch {record.epoch} waits for an answer of pod {absent}", look_s)
+    members = members_of(record.plan, observed, holders)
+    waiting = sorted({m.pod for m in members or () if not _is_ready(observed.member(m))})
+    if members is None or waiting or situation.doubtful:
+        awaited = waiting or situation.doubtful
+        names = named("pod", awaited) if awaited else "its pods"
+        words = f"epoch {record.epoch} waits for {names}"
+        return _waits(start_trouble(record, observed) or words, look_s)
+    stale = [pod.name for pod in observed.pods if _follows_aborted(observed, pod.name, situation)]
+    if stale:
+        words = f"epoch {record.epoch} waits until pod {stale[0]} has given up an aborted epoch"
+        return _waits(words, 1.0)
+    return members
 
 
 def _beginning(
@@ -291,6 +306,13 @@ def _follows_aborted(observed: Observed, pod: str, situation: Situation) -> bool
     )
 
 
-def _exits(observed: Observed, pod: str) -> tuple[RankExit, ...]:
-    report = report_of(observed, pod)
-    return report.exits if report else ()
+def _known_exits(observed: Observed, members: tuple[Member, ...]) -> tuple[tuple[str, int], ...]:
+    """Exits of earlier ranks in the members' slots, which say nothing of this epoch."""
+    reports = ((member, report_of(observed, member.pod)) for member in members)
+    return tuple(
+        (member.pod, end.pid)
+        for member, report in reports
+        if report is not None
+        for end in report.exits
+        if end.slot == member.slot
+    )

@@ -14,7 +14,7 @@ from heddle_operator.epochs.ending import end_badly, end_by_limit, fail
 from heddle_operator.epochs.halting import halt_survivors, silent_members
 from heddle_operator.epochs.members import send_directive
 from heddle_operator.epochs.restoring import lose
-from heddle_operator.rules.adoption import consider_plan
+from heddle_operator.rules.adoption.consider import consider_plan
 from heddle_operator.rules.coverage import Survivors
 from heddle_operator.rules.failures import causes_of
 from heddle_operator.rules.limits import beyond_backoff

@@ -6,6 +6,7 @@ Source: the modes of Kubernetes' VerticalPodAutoscaler are the model.
 
 from __future__ import annotations
 
+from heddle_operator.rules.adoption.adopted import adopted
 from heddle_operator.rules.failures import failed_attempt
 from heddle_operator.rules.gain import Verdict
 from heddle_operator.rules.gpu_limits import most_gpus
@@ -75,12 +76,14 @@ def adopt_referenced(
         )
     verb = "moves to" if live else "starts with"
     words = f"the job {verb} the plan of {referenced.source}"
-    epoch, steps = observed.next_epoch, job.spec.steps
     adopt = AdoptPlan(
-        epoch=epoch, plan=referenced.plan, reason=reason, composition=composition, steps=steps
+        epoch=observed.next_epoch,
+        plan=referenced.plan,
+        reason=reason,
+        composition=composition,
+        steps=job.spec.steps,
     )
-    event = RecordEvent(f"adopted-{adopt.epoch}", "PlanSelected", f"epoch {adopt.epoch}: {words}")
-    return Decision(actions=(adopt, event), phase="Preparing", message=words)
+    return adopted(adopt, words)
 
 
 def recommend(

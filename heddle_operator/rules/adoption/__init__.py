@@ -1,0 +1,1 @@
+"""When a job asks for a plan, and when it adopts one."""

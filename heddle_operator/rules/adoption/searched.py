@@ -1,0 +1,167 @@
+"""Plans that the planner finds: asked for, compared with the live one, adopted or not.
+
+Invariant: what was refused is said, with the gain that was too small.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from heddle_operator.rules.adoption.adopted import adopted, emergency_move
+from heddle_operator.rules.adoption.modes import recommend
+from heddle_operator.rules.adoption.occasion import Occasion
+from heddle_operator.rules.attempts import keep_after_failure
+from heddle_operator.rules.emergency import emergency_left_s, emergency_plan
+from heddle_operator.rules.failures import causes_of, failed_attempt
+from heddle_operator.rules.gain import (
+    Verdict,
+    backoff_s,
+    expected_change_s,
+    expected_stall_s,
+    judge,
+    quiet_left_s,
+)
+from heddle_operator.rules.gang import turn_left_s
+from heddle_operator.rules.gpu_limits import gpu_limits, plan_request
+from heddle_operator.rules.moves.causes import cause_of_move
+from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
+from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.plan_reply import PlanReply
+from heddle_operator.state.reasons import MoveCause
+from worker.contract import resume_of
+
+
+def ask(occasion: Occasion) -> Decision:
+    """Ask for a plan and judge it, or make an emergency move where there is no time for that."""
+    view, live, phase = occasion.view, occasion.live, occasion.phase
+    observed, composition = view.observed, occasion.composition
+    if live is None and observed.is_weighing:
+        return Decision(
+            actions=(),
+            phase="Planning",
+            message="the planner weighs the GPU types for the job",
+            look_again_s=occasion.again,
+        )
+    request = plan_request(view.job, observed, composition, live.plan if live else None)
+    reply = observed.replies.get(request.key)
+    if occasion.reason == "drain" and live is not None:
+        emergency_s = emergency_left_s(view, live, reply is not None)
+        if emergency_s <= 0 and (plan := emergency_plan(view, live, composition)):
+            why = cause_of_move(view, live, occasion.leaving)
+            return emergency_move(view.job, observed, live, plan, composition, why)
+        in_time_s = emergency_s if 0 < emergency_s < math.inf else None
+        occasion = replace(occasion, again=sooner(occasion.again, in_time_s))
+    if reply is None:
+        return Decision(
+            actions=() if request.key in observed.planning else (request,),
+            phase="Planning" if phase != "Running" else phase,
+            message=f"the planner searches a plan for {request.gpus_on_nodes}",
+            look_again_s=occasion.again,
+        )
+    if reply.plan is None:
+        event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
+        return Decision(
+            actions=(event,),
+            phase=phase,
+            message=f"there is no plan: {reply.problem}",
+            look_again_s=occasion.again,
+            reason="InsufficientGPUs",
+        )
+    forced = None
+    if live is not None and occasion.reason in ("drain", "loss"):
+        forced = cause_of_move(view, live, occasion.leaving)
+    return _judge(occasion, reply, forced)
+
+
+def _judge(occasion: Occasion, reply: PlanReply, forced: MoveCause | None) -> Decision:
+    """Adopt a plan that was found, unless the live one is kept or something must pass first."""
+    view, reason, again = occasion.view, occasion.reason, occasion.again
+    job, observed = view.job, view.observed
+    live = occasion.live
+    verdict = judge(
+        reply,
+        live.plan if live else None,
+        forced,
+        job.spec.elastic,
+        expected_change_s(observed.epochs, view.now, view.settings),
+        expected_stall_s(observed.stalls_s, view.settings),
+    )
+    assert reply.plan is not None
+    if not verdict.adopts:
+        return _kept(occasion, reply, verdict)
+    failed = failed_attempt(observed.epochs, reply.plan, view.now) if reason == "join" else None
+    if failed is not None:
+        return keep_after_failure(failed, view.now, again)
+    if job.spec.elastic.mode == "Recommend" and reason == "join":
+        return recommend(reply, occasion.composition, verdict, again)
+    wait, pause = _hold(occasion, verdict.skips_cooldown)
+    if reason == "start":
+        turn = turn_left_s(view, reply.plan)
+        wait, pause = (turn, "job's start backoff") if turn > wait else (wait, pause)
+    if wait > 0:
+        sentence = f"{verdict.sentence}; the change begins after the {pause}"
+        return Decision(
+            actions=(), phase=occasion.phase, message=sentence, look_again_s=sooner(again, wait)
+        )
+    adopt = AdoptPlan(
+        epoch=observed.next_epoch,
+        plan=reply.plan,
+        reason=reason,
+        composition=occasion.composition,
+        step_s=reply.iteration_s,
+        cause=causes_of(view.situation),
+        steps=job.spec.steps,
+        max_gpus=gpu_limits(job, observed, occasion.composition).total,
+        moved_by=verdict.cause.kind if verdict.cause else None,
+    )
+    goes_on = live is None and view.situation.left is not None
+    sentence = "the job goes on from a checkpoint" if goes_on else verdict.sentence
+    return adopted(adopt, sentence, again)
+
+
+def _kept(occasion: Occasion, reply: PlanReply, verdict: Verdict) -> Decision:
+    """The live plan is kept; it is said once for each composition that had another plan."""
+    view, live, composition = occasion.view, occasion.live, occasion.composition
+    again = occasion.again
+    if verdict.pays_from_change_s is not None:
+        pays_from_s = verdict.pays_from_change_s
+        again = sooner(
+            again, quiet_left_s(view.observed.epochs, view.now, pays_from_s, view.settings)
+        )
+    told: tuple[Action, ...] = ()
+    if live is not None and (reply.plan, composition) != (live.plan, live.composition):
+        key = f"kept-{live.epoch}-{composition.digest}"
+        told = (RecordEvent(key, "PlanKept", verdict.sentence),)
+    return Decision(
+        actions=told,
+        phase=occasion.phase,
+        message=verdict.sentence,
+        look_again_s=again,
+        keeps_plan=True,
+        reason="PlanKept",
+    )
+
+
+def _hold(occasion: Occasion, skips_cooldown: bool) -> tuple[float, str]:
+    """Seconds that adoption must still wait, and for what.
+
+    After aborts, and losses at one step, it waits for the backoff; where only gain asks for the
+    change, for the cooldown.  An epoch that broke before it was on record as live has no end: the
+    backoff counts from when the loss was seen.
+    """
+    view, reason, live = occasion.view, occasion.reason, occasion.live
+    observed, now = view.observed, view.now
+    last = observed.epochs[-1].closed_s if observed.epochs else None
+    last = observed.recovering_since_s if last is None else last
+    resume = (
+        resume_of([holder.rank for holder in view.situation.holders]) if reason == "loss" else None
+    )
+    step = resume.step if resume else None
+    wait = (now if last is None else last) + backoff_s(observed.epochs, view.settings, step) - now
+    waits = reason == "join" and not skips_cooldown
+    if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
+        cooldown = live.closed_s + view.job.spec.elastic.cooldown_seconds - now
+        if cooldown > wait:
+            return cooldown, "cooldown"
+    return wait, "pause that follows a failed change"
