@@ -165,16 +165,7 @@ def pod_body(
     worker = containers.pop(WORKER)
     if has_host_network(spec):  # else NCCL takes pods with one host name for one host
         worker = merge({"env": [{"name": "NCCL_HOSTID", "value": action.name}]}, worker)
-    arguments = [
-        *("worker", "agent", "--job", job.name, "--pod", action.name, "--node", action.node),
-        *("--gpus", str(action.gpus), "--host", "$(POD_IP)", "--port", str(port)),
-        *("--token-file", f"{TOKEN_FOLDER}/token"),
-        *("--grace-s", str(spec["terminationGracePeriodSeconds"])),
-        *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
-        *("--log-format", job.spec.worker.log_format or defaults.log_format),
-    ]
-    if job.spec.worker.device != "Auto":  # which an agent takes by itself, an older one too
-        arguments += ["--device", job.spec.worker.device.lower()]
+    arguments = _arguments(job, action, defaults, spec, port)
     gpus = {GPU: str(action.gpus)}
     own = worker.get("resources") or {}
     asked = merge(_with_gpus(per_gpu_of(spec, defaults), action.gpus), own)
@@ -205,6 +196,23 @@ def pod_body(
         "metadata": {**body, "annotations": noted},
         "spec": spec,
     }
+
+
+def _arguments(
+    job: HeddleJob, action: CreatePod, defaults: WorkerDefaults, spec: Body, port: int
+) -> list[str]:
+    """Of the agent's command."""
+    arguments = [
+        *("worker", "agent", "--job", job.name, "--pod", action.name, "--node", action.node),
+        *("--gpus", str(action.gpus), "--host", "$(POD_IP)", "--port", str(port)),
+        *("--token-file", f"{TOKEN_FOLDER}/token"),
+        *("--grace-s", str(spec["terminationGracePeriodSeconds"])),
+        *("--peer-timeout-s", f"{job.spec.elastic.peer_timeout_seconds:g}"),
+        *("--log-format", job.spec.worker.log_format or defaults.log_format),
+    ]
+    if job.spec.worker.device != "Auto":  # which an agent takes by itself, an older one too
+        arguments += ["--device", job.spec.worker.device.lower()]
+    return arguments
 
 
 def with_data_folder(job: HeddleJob) -> HeddleJob:
