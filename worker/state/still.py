@@ -133,8 +133,7 @@ class Reading:
             self._drop("")
 
     def _cut(self, box: Piece) -> list[list[_Chunk]]:
-        if self._error is not None:
-            raise Dropped(self._error)
+        self._check()
         if box not in self._chunks:
             assert self._read is not None  # all boxes are cut before it goes
             self._chunks[box] = [
@@ -165,12 +164,14 @@ class Reading:
 
     @contextmanager
     def _copies(self, tensor: str) -> Iterator[None]:
-        """The reader copies a chunk; updates that wait go first."""
+        """The reader copies a chunk; updates that wait go first.
+
+        An update does not wait for a reading that has ended, so a copy amid its end may be torn.
+        """
         with self._changed:
             while self._updates:
                 self._changed.wait()
-            if self._error is not None:
-                raise Dropped(self._error)
+            self._check()
             self._copying = tensor
         try:
             yield
@@ -178,6 +179,12 @@ class Reading:
             with self._changed:
                 self._copying = None
                 self._changed.notify_all()
+        self._check()
+
+    def _check(self) -> None:
+        """Raise Dropped if the reading has ended."""
+        if self._error is not None:
+            raise Dropped(self._error)
 
     def _drop(self, error: str) -> None:
         if self._error is None:

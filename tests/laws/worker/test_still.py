@@ -226,11 +226,50 @@ class Slow(torch.Tensor):
 ENTERED, GO = threading.Event(), threading.Event()
 
 
+def box_of(name):
+    return shard(find_tensor(MOE, name), RankMap.of(tiled("1x3")).seats[0])
+
+
+@pytest.mark.parametrize("end", ["no memory", "given up"])
+def test_a_chunk_that_is_copied_while_the_reading_ends_is_not_given_out(end):
+    """From then on no update waits for the copy, so it may have numbers of two steps."""
+    ENTERED.clear()
+    GO.clear()
+    live, free = torch.arange(4.0), [ROOM]
+    still, first, last = StillState(), box_of("1.norm1"), box_of("1.norm2")
+    parts = {first: (torch.zeros(4),) * 3, last: (live, live, live.as_subclass(Slow))}
+    reading = still.read(0, [last, first], parts.get, 96, lambda: free[0])
+    ended = []
+
+    def read():
+        try:
+            for part in reading.chunks(last):
+                list(part)
+        except Dropped as why:
+            ended.append(str(why))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert ENTERED.wait(LIMIT_S)
+    free[0] = 0
+    if end == "given up":
+        reading.close()
+    for name in ("1.norm1", "1.norm2"):
+        still.before_update(name)
+    live.fill_(7.0)
+    GO.set()
+    reader.join(LIMIT_S)
+    assert len(ended) == 1
+    assert ("no memory" in ended[0]) == (end == "no memory")
+
+
 def test_an_update_waits_for_the_copy_of_a_chunk_and_for_no_reader():
     """The reader takes a chunk and never comes back, as from a disk that stalls."""
+    ENTERED.clear()
+    GO.clear()
     live = torch.arange(4.0)
     still = StillState()
-    box = shard(find_tensor(MOE, "1.norm1"), RankMap.of(tiled("1x3")).seats[0])
+    box = box_of("1.norm1")
     slow = live.as_subclass(Slow)
     reading = still.read(0, [box], lambda _: (slow, live, live), 48, lambda: ROOM)
     found = []
