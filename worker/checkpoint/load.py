@@ -23,6 +23,7 @@ from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import overlap
 from worker.checkpoint.looking import examined
 from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedBox, digest_of
+from worker.checkpoint.saved_objects import damaged, read_saved
 from worker.checkpoint.vaults.vault import Vault
 from worker.engine.seam import Parts
 from worker.model.boxes import box_shape, view, within
@@ -85,7 +86,8 @@ class Checkpoint:
         """The parts of a box of the state, fp32 and contiguous.
 
         Raises:
-            InvalidManifest: a block is damaged, or some row of the box is in no block.
+            InvalidManifest: a file is missing, cut or damaged, or some row of the box is in no
+                block.
             VaultFailed: the store fails.
         """
         shape = box_shape(self._tensors[box.tensor], box)
@@ -97,8 +99,8 @@ class Checkpoint:
         """Write the parts of a box of the state into tensors of its shape, fp32 of the CPU.
 
         Raises:
-            InvalidManifest: a block is damaged, or some row of the box is in no block; some numbers
-                of other blocks are written by then.
+            InvalidManifest: a file is missing, cut or damaged, or some row of the box is in no
+                block; some numbers of other blocks are written by then.
             VaultFailed: the store fails.
         """
         tensor = self._tensors[box.tensor]
@@ -120,16 +122,15 @@ class Checkpoint:
     ) -> Iterator[tuple[SavedBox, Numbers]]:
         """The numbers of each block of a run, for reading, once its digest is checked."""
         name, begin = self._attempt.name(run[0].file), run[0].start
-        content = memoryview(self._vault.read(name, begin, run[-1].start + run[-1].num_bytes))
+        end = run[-1].start + run[-1].num_bytes
+        content = memoryview(read_saved(self._vault, name, begin, end))
         self.bytes_read += len(content)
         shape = box_shape(tensor, run[0].box)
         for saved in run:
             block = content[saved.start - begin :][: saved.num_bytes]
             size = math.prod(shape) * element_bytes((saved.part,))
             if len(block) != size or digest_of(block) != saved.digest:
-                raise InvalidManifest(
-                    f"{name} has other bytes of {saved.box.tensor} than were saved", code="damaged"
-                )
+                raise damaged(name, f"has other bytes of {saved.box.tensor} than were saved")
             yield saved, np.frombuffer(block, np.float32).reshape(shape)
 
 

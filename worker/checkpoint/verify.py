@@ -16,8 +16,9 @@ from planner.model.tensors import Tensor, model_tensors
 from planner.plans.state_rule import PARTS, element_bytes
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import numel, untiled
-from worker.checkpoint.manifest import Damaged, Manifest, SavedBox, running_digest
+from worker.checkpoint.manifest import Manifest, SavedBox, running_digest
 from worker.checkpoint.save import header_of
+from worker.checkpoint.saved_objects import damaged, read_saved
 from worker.checkpoint.vaults.vault import Vault, VaultFailed
 
 CHUNK_BYTES = 8 * 2**20
@@ -60,11 +61,11 @@ class Contents:
         try:
             self.model = ModelShape.from_json(manifest.shape)
         except HeddleError as error:
-            raise _damaged(attempt.manifest, f"has no model: {error}") from None
+            raise damaged(attempt.manifest, f"has no model: {error}") from None
         self.tensors: Mapping[str, Tensor] = {t.name: t for t in model_tensors(self.model)}
         fault = _untiled(self.model, manifest) or _misfit(self.tensors, manifest)
         if fault is not None:
-            raise _damaged(attempt.manifest, fault)
+            raise damaged(attempt.manifest, fault)
         files: dict[str, list[SavedBox]] = defaultdict(list)
         for saved in sorted(manifest.boxes, key=lambda one: one.start):
             files[saved.file].append(saved)
@@ -75,7 +76,7 @@ class Contents:
             ends = [saved.start + saved.num_bytes for saved in files[file]]
             starts = [saved.start for saved in files[file]]
             if "/" in file or [*starts[1:], size] != ends:
-                raise _damaged(attempt.manifest, f"has boxes that do not fill {file}")
+                raise damaged(attempt.manifest, f"has boxes that do not fill {file}")
 
     def header(self, file: str) -> bytes:
         """The header of a file.
@@ -92,7 +93,7 @@ class Contents:
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
             is_right = False
         if not is_right:
-            raise _damaged(self._attempt.name(file), "has another header than its boxes have")
+            raise damaged(self._attempt.name(file), "has another header than its boxes have")
         return found
 
     def block(self, saved: SavedBox) -> Iterator[bytes]:
@@ -109,7 +110,7 @@ class Contents:
             digest.update(chunk)
             yield chunk
         if digest.hexdigest() != saved.digest:
-            raise _damaged(
+            raise damaged(
                 self._attempt.name(saved.file),
                 f"has other bytes of {saved.part} of {saved.box.tensor} than were saved",
             )
@@ -128,7 +129,7 @@ class Contents:
             if error.code != "cut":
                 raise
         else:
-            raise _damaged(name, f"has more than {end:,} bytes")
+            raise damaged(name, f"has more than {end:,} bytes")
 
     def read(self, file: str, start: int, stop: int) -> bytes:
         """A range of a file.
@@ -137,15 +138,7 @@ class Contents:
             Damaged: the file is missing, or ends before.
             VaultFailed: the store fails.
         """
-        name = self._attempt.name(file)
-        try:
-            return self._vault.read(name, start, stop)
-        except VaultFailed as error:
-            if error.code == "missing":
-                raise _damaged(name, "is missing") from None
-            if error.code == "cut":
-                raise _damaged(name, f"ends before byte {stop:,}") from None
-            raise
+        return read_saved(self._vault, self._attempt.name(file), start, stop)
 
 
 def verify(
@@ -176,10 +169,6 @@ def verify(
             num_bytes += saved.num_bytes
         contents.check_end(file)
     return Checked(len(manifest.files), len(manifest.boxes), num_bytes)
-
-
-def _damaged(name: str, fault: str) -> Damaged:
-    return Damaged(name, f"{name} {fault}; go on from another checkpoint")
 
 
 def _untiled(model: ModelShape, manifest: Manifest) -> str | None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from heddle_operator.epochs.chosen_checkpoint import newest_of
 from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
 from tests.checkpoints import State, about, manifest_of, save
 from worker.checkpoint.attempts import Attempt
-from worker.checkpoint.looking import unfit
+from worker.checkpoint.looking import look, unfit
 from worker.checkpoint.manifest import InvalidManifest, digest_of
 from worker.checkpoint.start_source import FirstWeights, SavedState
 from worker.checkpoint.vaults.folder_vault import FolderVault
-from worker.contract import Restore, TrainingSpec
+from worker.contract import Look, Restore, TrainingSpec
+from worker.error_kinds import describe_error
 from worker.training_settings import LossScale
 
 ATTEMPT = Attempt(epoch=2, step=10)
@@ -63,6 +67,40 @@ def test_another_manifest_than_the_operator_chose_is_refused(saved):
     with pytest.raises(InvalidManifest) as refusal:
         SavedState(MOE, spec(), restore.model_copy(update={"manifest": digest_of(b"")}))
     assert refusal.value.code == "damaged"
+
+
+def read_all(restore):
+    """The state of a checkpoint, {tensor: parts}."""
+    source, found = SavedState(MOE, spec(), restore), {}
+    for tensor in model_tensors(MOE):
+        box = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
+        found[tensor.name] = tuple(torch.zeros(tensor.shape) for _ in range(3))
+        source.fill(tensor, box, found[tensor.name])
+    return found
+
+
+@pytest.mark.parametrize("fault", [Path.unlink, lambda file: os.truncate(file, 100)])
+def test_a_file_that_is_missing_or_cut_sends_the_job_to_the_next_older_checkpoint(
+    saved, tmp_path, fault
+):
+    truth, _ = saved
+    newer = Attempt(epoch=2, step=20)
+    save(FolderVault(tmp_path), newer, tiled("2x3"), State(MOE, 20), step_of())
+    fault(sorted((tmp_path / str(newer)).glob("*.safetensors"))[1])
+    asked = Look(epoch=3, training=spec(shape=MOE.to_json()))
+    told = look(FolderVault(tmp_path), str(tmp_path), asked, None)
+
+    def restore_of(one):
+        return Restore(path=told.path, epoch=one.epoch, step=one.step, manifest=one.manifest)
+
+    first = newest_of(told)
+    assert first.step == 20
+    with pytest.raises(InvalidManifest) as error:
+        read_all(restore_of(first))
+    assert error.value.code == "damaged"
+    assert describe_error(error.value)[0] == "checkpoint"  # which the operator never tries again
+    found = read_all(restore_of(newest_of(told, {first.manifest})))
+    assert all(all(map(torch.equal, found[name], parts)) for name, parts in truth.parts.items())
 
 
 def test_a_job_of_other_samples_is_refused_by_its_field(saved):
