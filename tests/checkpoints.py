@@ -87,8 +87,7 @@ def save(
     data_digest: str = "data",
 ) -> Manifest | None:
     """Both phases of a save by all ranks of a plan."""
-    pieces = written(held.model, plan)
+    pieces, known = written(held.model, plan), known or about(held.model, attempt.step)
     for rank, mine in pieces.items():
-        save_part(vault, attempt, rank, held.model, mine, held.chunks)
-    known = known or about(held.model, attempt.step)
+        save_part(vault, attempt, rank, held.model, mine, held.chunks, known.run)
     return commit(vault, attempt, len(pieces), held.model, known, data_digest)

@@ -41,6 +41,10 @@ class Look(Frozen):
 
     epoch: int = Field(description="that is to start; an answer belongs to it")
     training: TrainingSpec = Field(description="of the job; names the folder of its checkpoints")
+    run: str | None = Field(
+        default=None,
+        description="whose saves count before those of later runs; null: all runs count alike",
+    )
 
 
 class FoundCheckpoint(Frozen):

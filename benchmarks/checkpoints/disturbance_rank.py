@@ -53,6 +53,7 @@ class _Rank:
     def __init__(self, rank: int, store: Any, wanted: dict[str, Any]) -> None:
         from benchmarks.overhead.rank import built
         from worker.checkpoint.boxes import written
+        from worker.checkpoint.clearing import Retention
         from worker.checkpoint.saver import Saver
         from worker.checkpoint.vaults.folder_vault import FolderVault
         from worker.control.host_memory import free_bytes
@@ -75,7 +76,7 @@ class _Rank:
             rank=rank,
             ranks=len(pieces),
             pieces=pieces[rank],
-            keep_last=1,
+            kept=Retention(last=1),
             data_digest=lambda: "",
             still=still,
             free_bytes=free_bytes,

@@ -49,7 +49,9 @@ def choose_checkpoint(
     training = view.job.training
     if training.checkpoint is None:
         return None
-    path, look = training.checkpoint.path, Look(epoch=record.epoch, training=training)
+    run = training.run if view.situation.left is not None else None  # at its start it has no save
+    path = training.checkpoint.path
+    look = Look(epoch=record.epoch, training=training, run=run)
     old = [pod for pod in pods if _is_old(view.observed, pod)]
     if old:
         words = f"{named('pod', old)} cannot look for checkpoints; give the workers a newer image"

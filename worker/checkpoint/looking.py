@@ -6,7 +6,7 @@ Invariant: this reaches no framework: an agent has none.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from planner.model.shape import ModelShape
@@ -31,6 +31,7 @@ class Examined(NamedTuple):
 
     Attributes:
         digest: of the manifest's bytes; "" where they cannot be read.
+        run: id of the run that saved it; None: it is unknown.
         manifest: None where the attempt is refused.
         code: why it is refused; None: it is not.
         sentence: why it is refused; "" if it is not.
@@ -38,6 +39,7 @@ class Examined(NamedTuple):
 
     attempt: Attempt
     digest: str
+    run: str | None
     manifest: Manifest | None
     code: RefusedCode | None
     sentence: str
@@ -54,19 +56,35 @@ def examined(
         refuse: says in a sentence why a manifest is of another job; None: it is of this one.
     """
     for attempt in complete(names):
-        digest, manifest = "", None
+        digest, run, manifest = "", None, None
         code: RefusedCode | None = None
         try:
             content = vault.read(attempt.manifest)
             digest = digest_of(content)
             manifest = Manifest.from_bytes(content)
+            run = manifest.run
             sentence = refuse(manifest) or ""
             code = "other" if sentence else None
         except InvalidManifest as error:
             code, sentence = "newer" if error.code == "newer" else "damaged", str(error)
         except VaultFailed as error:
             code, sentence = "unread", str(error)
-        yield Examined(attempt, digest, None if code else manifest, code, sentence)
+        yield Examined(attempt, digest, run, None if code else manifest, code, sentence)
+
+
+def of_run(rows: Iterable[Examined], run: str | None) -> Iterable[Examined]:
+    """The attempts that a run may go back to: its own, and those before its oldest.
+
+    Two jobs of one name may save in one place; the later one's state is not that of the other.  A
+    run without an attempt of its own may go on from all: a job that is created again does.
+    """
+    if run is None:
+        return rows
+    there = list(rows)
+    own = [one.attempt for one in there if one.run == run]
+    if not own:
+        return there
+    return [one for one in there if one.run in (None, run) or one.attempt < min(own)]
 
 
 def look(
@@ -92,7 +110,7 @@ def look(
             digest = data_digest() if data_digest is not None else saved.data_digest
             return unfit(saved, model, asked.training, digest)
 
-        for one in examined(vault, names, refuse):
+        for one in of_run(examined(vault, names, refuse), asked.run):
             epoch, step = one.attempt
             if one.code is None:
                 found.append(FoundCheckpoint(epoch=epoch, step=step, manifest=one.digest))

@@ -84,6 +84,12 @@ class SavedStep(Frozen):
     plan_digest: str
     held_out_loss: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
+    @property
+    def run(self) -> str | None:
+        """Id of the run that saves it; None: it has none."""
+        found = self.training.get("run")
+        return found if isinstance(found, str) else None
+
     @staticmethod
     def at(
         progress: Progress, spec: TrainingSpec, plan_digest: str, loss: float | None = None
@@ -106,7 +112,7 @@ class Manifest(SavedStep):
 
     Attributes:
         version: of this form.
-        data_digest: of the data's index files, blend, split and tokenizer.
+        data_digest: of the job's data, tokens and all, by `worker.data.digest`.
         files: {file: bytes}.
         boxes: all of them; each part of each tensor is tiled once.
     """

@@ -41,11 +41,19 @@ Read = Callable[[Piece], Iterable[Iterable[torch.Tensor]]]  # chunks of each par
 
 
 class RankPart(Frozen):
-    """The boxes and files of one rank."""
+    """The boxes and files of one rank.
+
+    Attributes:
+        rank: in the plan.
+        files: {file: bytes}.
+        boxes: in them.
+        run: id of the run that saves it; None: it has none.
+    """
 
     rank: int
     files: dict[str, int]
     boxes: tuple[SavedBox, ...]
+    run: str | None = None
 
 
 class NotYet(Exception):
@@ -67,8 +75,11 @@ def save_part(
     model: ModelShape,
     boxes: Sequence[Piece],
     read: Read,
+    run: str | None = None,
 ) -> RankPart:
     """Phase one: put the files of a rank, then the record of its boxes.
+
+    `run` is the id of the run; None: it has none.
 
     Raises:
         VaultFailed: the store fails; nothing of it counts.
@@ -84,7 +95,7 @@ def save_part(
         chunks = _chunks(header, of_file, read, file, saved)
         vault.put(attempt.name(file), chunks, size)
         files[file] = size
-    part = RankPart(rank=rank, files=files, boxes=tuple(saved))
+    part = RankPart(rank=rank, files=files, boxes=tuple(saved), run=run)
     content = sealed(part.model_dump_json().encode())
     vault.put(attempt.name(_record(rank)), [content], len(content))
     return part
@@ -98,7 +109,7 @@ def commit(
     saved: SavedStep,
     data_digest: str,
 ) -> Manifest | None:
-    """Phase two: commit the manifest of all parts; None: somebody else has.
+    """Phase two: commit the manifest of all parts; None: this run has before.
 
     Args:
         vault: that holds the parts.
@@ -111,7 +122,7 @@ def commit(
     Raises:
         NotYet: a part is missing.
         InvalidManifest: a record is damaged, the parts do not tile the model, or the store gives
-            back another manifest.
+            back another manifest; code `other`: a part or the manifest is of another run.
         VaultFailed: the store fails, a file is shorter than its record says, or a newer epoch has
             removed it meanwhile.
     """
@@ -126,6 +137,7 @@ def commit(
     files: dict[str, int] = {}
     boxes: list[SavedBox] = []
     for part in _parts(vault, attempt, ranks):
+        _check_run(f"the part of rank {part.rank} in {attempt}", part.run, saved.run)
         files |= part.files
         boxes += part.boxes
     _look_at(vault, attempt, files, there)
@@ -139,6 +151,8 @@ def commit(
     content = whole.to_bytes()
     manifest = Manifest.from_bytes(content)
     if not vault.commit(attempt.manifest, content):
+        there_before = Manifest.from_bytes(vault.read(attempt.manifest))
+        _check_run(attempt.manifest, there_before.run, saved.run)
         return None
     if vault.read(attempt.manifest) != content:
         raise InvalidManifest("the store gives back another manifest", code="damaged")
@@ -167,6 +181,14 @@ def header_of(tensors: Mapping[str, Tensor], boxes: Sequence[Piece]) -> bytes:
             places[key] = {"saved_offsets": offsets(tensors[box.tensor], box)}
     metadata = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": json.dumps(places)}
     return safetensors_header(described, metadata)
+
+
+def _check_run(what: str, found: str | None, run: str | None) -> None:
+    """Refuse what another run has saved under the same name; the state would be of both."""
+    if None not in (found, run) and found != run:
+        raise InvalidManifest(
+            f"{what} is of another run; give each job a checkpoint path of its own", code="other"
+        )
 
 
 def _look_at(

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from planner.model.shape import ModelShape
 from planner.model.tensors import model_tensors
@@ -24,14 +24,15 @@ from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from planner.plans.ranks import Seat
 from planner.plans.state_rule import PARTS, element_bytes
-from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
+from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.boxes import by_file, largest_file, numel, written
-from worker.checkpoint.manifest import InvalidManifest, Manifest, SavedStep
+from worker.checkpoint.clearing import Clearing, Retention
+from worker.checkpoint.manifest import SavedStep
 from worker.checkpoint.save import NotYet, commit, save_part
 from worker.checkpoint.vaults.open_vault import open_vault
-from worker.checkpoint.vaults.vault import BROKEN_OFF_S, Vault, VaultFailed
+from worker.checkpoint.vaults.vault import Vault
 from worker.checkpoint.writing import GivenUp, Writing
-from worker.checkpoint_records import BestCheckpoint, SaveOutcome, SaveRecord
+from worker.checkpoint_records import SaveOutcome, SaveRecord
 from worker.contract import Directive
 from worker.data.digest import data_digest
 from worker.device.device import CPU, Device
@@ -56,8 +57,7 @@ class Saver:
         rank: of this process; rank 0 commits and removes old checkpoints.
         ranks: that save a part each.
         pieces: that this rank writes.
-        keep_last: complete checkpoints that stay.
-        keep_best: the one with the lowest held-out loss stays too.
+        kept: checkpoints that stay.
         data_digest: gives that of the job's data; called once, where the manifest is committed.
         still: of the rank.
         free_bytes: gives the memory of the host that copies of the state may take.
@@ -74,11 +74,10 @@ class Saver:
         rank: int,
         ranks: int,
         pieces: Sequence[Piece],
-        keep_last: int,
+        kept: Retention,
         data_digest: Callable[[], str],
         still: StillState,
         free_bytes: Callable[[], int],
-        keep_best: bool = False,
         device: Device = CPU,
         file_bytes: int = 0,
     ) -> None:
@@ -87,9 +86,8 @@ class Saver:
         self._open = functools.cache(open_)
         self._model, self._epoch = model, epoch
         self._rank, self._ranks = rank, ranks
-        self._keep_last, self.keeps_best = keep_last, keep_best
-        self._losses: dict[Attempt, float | None] = {}
-        self._best: BestCheckpoint | None = None
+        self.keeps_best = kept.best
+        self._clearing = Clearing(kept)
         self._pieces, self._still, self._free_bytes = tuple(pieces), still, free_bytes
         tensors = {tensor.name: tensor for tensor in model_tensors(model)}
         elements = sum(numel(tensors[piece.tensor], piece) for piece in pieces)
@@ -228,7 +226,8 @@ class Saver:
         """Whether a save could begin, and none that this rank knows has so low a loss."""
         if self.is_writing:
             return False
-        known = [self._best.held_out_loss] if self._best is not None else []
+        best = self._clearing.best
+        known = [best.held_out_loss] if best is not None else []
         if self._save is not None and self._save.is_running and self._save.loss is not None:
             known.append(self._save.loss)
         return math.isfinite(loss) and all(loss < one for one in known)
@@ -254,7 +253,7 @@ class Saver:
             ended_unix_s=time.time(),
             error=error,
             held_out_loss=loss,
-            best=self._best if outcome == "saved" else None,
+            best=self._clearing.best if outcome == "saved" else None,
         )
         with self._lock:
             self._records.append(record)
@@ -269,7 +268,8 @@ class Saver:
     def _write(self, save: Writing) -> int:
         """Both phases; the bytes of this rank."""
         vault, attempt = self._open(), Attempt(self._epoch, save.step)
-        part = save_part(vault, attempt, self._rank, self._model, self._pieces, save.read)
+        run = save.state.run
+        part = save_part(vault, attempt, self._rank, self._model, self._pieces, save.read, run)
         save.wrote()
         wrote_s, looks = time.monotonic(), 0
         while self._rank == 0:
@@ -285,33 +285,9 @@ class Saver:
                 save.pause(doubled_s(LOOK_AGAIN_S, looks, LOOK_AGAIN_MOST_S))
                 continue
             save.saved()
-            self._clear(vault)
+            self._clearing.clear(vault)
             break
         return sum(part.files.values())
-
-    def _clear(self, vault: Vault) -> None:
-        """Remove what need not stay; the checkpoint is whole, whether that succeeds or not."""
-        try:
-            self._remove_outdated(vault)
-        except VaultFailed as failure:
-            LOG.warning("old checkpoints are not removed: %s", failure)
-        try:
-            vault.tidy(BROKEN_OFF_S)
-        except VaultFailed as failure:
-            LOG.warning("what broken writes left is not removed: %s", failure)
-
-    def _remove_outdated(self, vault: Vault) -> None:
-        """Remove checkpoints that need not stay."""
-        names, losses = vault.names(), None
-        if self.keeps_best:
-            known = self._losses
-            losses = self._losses = {
-                attempt: known[attempt] if attempt in known else _loss_of(vault, attempt)
-                for attempt in complete(names)
-            }
-            self._best = _best(losses)
-        for name in outdated(names, self._keep_last, losses):
-            vault.remove(name)
 
 
 def saver_of(
@@ -338,35 +314,10 @@ def saver_of(
         rank=seat.rank,
         ranks=len(boxes),
         pieces=boxes[seat.rank],
-        keep_last=how.keep_last,
-        keep_best=how.keep_best,
+        kept=Retention(how.keep_last, how.keep_best, spec.run, how.epochs_before),
         data_digest=functools.partial(data_digest, spec.data),
         still=still,
         free_bytes=free_bytes,
         device=device,
         file_bytes=largest_file(model, boxes) * element_bytes(PARTS),
     )
-
-
-def _loss_of(vault: Vault, attempt: Attempt) -> float | None:
-    """The held-out loss in a manifest; None: it has none, or is damaged or gone.
-
-    Raises:
-        VaultFailed: the store fails.
-    """
-    try:
-        return Manifest.from_bytes(vault.read(attempt.manifest)).held_out_loss
-    except InvalidManifest:
-        return None
-    except VaultFailed as failure:
-        if failure.code == "missing":
-            return None
-        raise
-
-
-def _best(losses: Mapping[Attempt, float | None]) -> BestCheckpoint | None:
-    attempt = best_of(losses)
-    loss = losses[attempt] if attempt is not None else None
-    if attempt is None or loss is None:
-        return None
-    return BestCheckpoint(epoch=attempt.epoch, step=attempt.step, held_out_loss=loss)

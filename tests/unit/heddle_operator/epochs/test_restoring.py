@@ -127,6 +127,19 @@ def test_a_new_job_of_the_same_name_goes_on():
     assert (operator.cluster.store[-1].epoch, operator.cluster.store[-1].step) == (6, 12)
 
 
+def test_after_a_loss_a_job_asks_for_the_saves_of_its_own_run():
+    job = saving_job()
+    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"uid": "a-run"})})
+    operator = trained_to(10, "a", job=job)
+    assert {action.look.run for action in operator.cluster.looks} == {None}
+    asked = len(operator.cluster.looks)
+    lose_everything(operator, "a")
+    operator.reconcile()
+    operator.cluster.add_node("b")
+    live_again(operator, 1)
+    assert {action.look.run for action in operator.cluster.looks[asked:]} == {"a-run"}
+
+
 def test_pods_that_see_different_checkpoints_are_waited_for():
     operator = trained_to(10, "a", "b")
     lose_everything(operator, "a", "b")

@@ -15,6 +15,7 @@ from tests.fakes.vault import MemoryVault
 from worker.checkpoint import saver as saver_module
 from worker.checkpoint.attempts import complete
 from worker.checkpoint.boxes import written
+from worker.checkpoint.clearing import Retention
 from worker.checkpoint.load import Checkpoint, newest
 from worker.checkpoint.saver import Saver
 from worker.checkpoint.vaults.vault import VaultFailed
@@ -34,8 +35,7 @@ def savers(vault, keep_last=2, epoch=1, keep_best=False, free=1 << 30, file_byte
             rank=rank,
             ranks=len(pieces),
             pieces=mine,
-            keep_last=keep_last,
-            keep_best=keep_best,
+            kept=Retention(keep_last, keep_best),
             data_digest=lambda: "data",
             still=StillState(),
             free_bytes=lambda: free,
