@@ -46,7 +46,9 @@ from planner.profiles.profile import Profile, load_profile
 from worker.contract import Report
 
 REPORT_WAIT_S = 0.1  # how fresh steps are on the screen
-PATIENCE_S = 120.0  # without a step the run is given up
+PATIENCE_S = 120.0  # without a step that is due the run is given up
+# Phases in which no step is due: ranks that write have limits of their own, a full disk has none.
+WRITING = ("Saving", "Suspending", "Suspended")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ class RunOptions:
         is_patient: an event waits until the one before has been dealt with; a user's own script
             does not, so that it can kill a node in the middle of a change.
         data_options: of `heddle data prepare`, beside the output, where the job's text is built in.
-        patience_s: without a step the run is given up after so long.
+        patience_s: without a step that is due the run is given up after so long.
         rank_entry: `module:function` of a rank process; None: the real one.
         peak_flops_s: of one rank of this machine; None: unknown.
         logs: folder for the logs of the pods; None: the run's own, which goes with it.
@@ -191,7 +193,6 @@ class LocalRun:
             self.cluster.join(node, since_s=0.0)
         self._stepped_s = time.monotonic()
         loop = asyncio.create_task(reconciler.run(), name="reconcile")
-        patience_s = self.options.patience_s
         try:
             while not loop.done():
                 await asyncio.wait({loop}, timeout=1.0)
@@ -201,16 +202,8 @@ class LocalRun:
                     raise InvalidJob(
                         f"{self.recorder.refused_checkpoint}, or --fresh", code="Refused"
                     )
-                if self.options.ends_without_nodes and not self.cluster.nodes and not loop.done():
-                    raise ProcessFailed(
-                        "no node is left, and no event of the script can bring one; "
-                        f"{where_it_goes_on(self.job, self.recorder)}"
-                    )
-                if not loop.done() and time.monotonic() - self._stepped_s > patience_s:
-                    raise ProcessFailed(
-                        f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
-                        f"the last lines of the pods' logs: {self._last_words()}"
-                    )
+                if not loop.done():
+                    self.check_progress()
             decision = loop.result()
         finally:
             loop.cancel()
@@ -218,6 +211,26 @@ class LocalRun:
         if decision.phase == "Failed":
             raise ProcessFailed(
                 f"the job failed ({decision.reason or 'Failed'}): {decision.message}"
+            )
+
+    def check_progress(self) -> None:
+        """Whether steps can still come; while ranks only write, none is due.
+
+        Raises:
+            ProcessFailed: no node is left, or no step was trained for too long.
+        """
+        if self.options.ends_without_nodes and not self.cluster.nodes:
+            raise ProcessFailed(
+                "no node is left, and no event of the script can bring one; "
+                f"{where_it_goes_on(self.job, self.recorder)}"
+            )
+        if self.recorder.phase in WRITING:
+            self._stepped_s = time.monotonic()
+        patience_s = self.options.patience_s
+        if time.monotonic() - self._stepped_s > patience_s:
+            raise ProcessFailed(
+                f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
+                f"the last lines of the pods' logs: {self._last_words()}"
             )
 
     def suspend(self) -> bool:

@@ -143,6 +143,18 @@ def test_a_run_without_a_node_promises_no_save(run):
     training.get_loop().close()
 
 
+@pytest.mark.parametrize("phase", ["Saving", "Suspending", "Suspended"])
+def test_a_run_is_never_given_up_while_its_ranks_only_write(run, phase):
+    run._stepped_s -= 10_000.0
+    run.recorder.phase = phase
+    run.check_progress()
+    run.recorder.phase = "Running"
+    run.check_progress()  # steps are due from now on
+    run._stepped_s -= 10_000.0
+    with pytest.raises(ProcessFailed, match="no step was trained for"):
+        run.check_progress()
+
+
 @pytest.mark.slow
 def test_a_run_whose_script_brings_no_node_any_more_ends_with_one_sentence(tmp_path, told):
     options = DemoOptions(nodes=TWO, script=(), steps=10, seed=1).for_run()
