@@ -11,9 +11,16 @@ import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
-from heddle.train.preconditions.run_lock import EXCLUSIVE, SHARED, holder_of, take, write
+from heddle.train.preconditions.run_lock import (
+    EXCLUSIVE,
+    SHARED,
+    holder_of,
+    opened,
+    take,
+    write,
+)
 from heddle_operator.apis.errors import InvalidJob
 from planner.wording import reason_of
 from worker.checkpoint.vaults.open_vault import folder_of
@@ -35,7 +42,7 @@ def why_taken(path: str) -> str:
     folder = folder_of(path)
     if folder is None or not (folder / LOCK).is_file():
         return ""
-    with _opened(folder, "r") as file:
+    with _opened(folder, writes=False) as file:
         return _refusal(folder, *take(file, folder / LOCK, SHARED))
 
 
@@ -62,12 +69,12 @@ class CheckpointFolder:
             return
         with contextlib.suppress(OSError):  # a full disk costs the word, not the lock
             write(self._file, replace(self._record, has_ended=True))
-        with contextlib.suppress(OSError):  # closing writes again what a full disk refused
+        with contextlib.suppress(OSError):
             self._file.close()
 
 
 def _locked(folder: Path, record: RunRecord) -> TextIO:
-    file = _opened(folder, "a+")
+    file = _opened(folder, writes=True)
     try:
         refusal = _refusal(folder, *take(file, folder / LOCK, EXCLUSIVE))
         if refusal:
@@ -96,11 +103,11 @@ def _refusal(folder: Path, is_held: bool, record: RunRecord | None) -> str:
     return ""
 
 
-def _opened(folder: Path, mode: Literal["r", "a+"]) -> TextIO:
+def _opened(folder: Path, *, writes: bool) -> TextIO:
     try:
-        if mode != "r":
+        if writes:
             folder.mkdir(parents=True, exist_ok=True)
-        return (folder / LOCK).open(mode, encoding="utf-8")
+        return opened(folder / LOCK, writes=writes)
     except OSError as error:
         raise _unusable(folder, error) from None
 

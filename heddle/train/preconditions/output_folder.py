@@ -14,9 +14,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from heddle.train.preconditions.run_lock import EXCLUSIVE, SHARED, holder_of, take, write
+from heddle.train.preconditions.run_lock import (
+    EXCLUSIVE,
+    SHARED,
+    holder_of,
+    opened,
+    take,
+    write,
+)
 from heddle_operator.apis.errors import InvalidJob
 from planner.model.config import CONFIG
+from planner.wording import reason_of
 from worker.weights.hugging_face.config import COPIED
 from worker.weights.run_record import RECORD, RunRecord
 
@@ -137,19 +145,20 @@ class OutputFolder:
             if use.refusal:
                 raise InvalidJob(use.refusal, code="Taken")
             _remove(use.removable, folder)
+            self.note, self.run = use.note, use.goes_on or record.run
+            self._record = replace(record, run=self.run, kept=use.kept)
+            _put(self._file, self._record, folder)
         except BaseException:
             self._file.close()
             raise
-        self.note, self.run = use.note, use.goes_on or record.run
-        self._record = replace(record, run=self.run, kept=use.kept)
-        write(self._file, self._record)
 
     def close(self) -> None:
         """The run has ended: say so, and free the folder."""
         self._record = replace(self._record, has_ended=True)
         with contextlib.suppress(OSError):  # a full disk costs the word, not the lock
             write(self._file, self._record)
-        self._file.close()
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def _judged(folder: Path, file: TextIO, is_fresh: bool, saved: str, kind: int) -> Use:
@@ -161,15 +170,26 @@ def _judged(folder: Path, file: TextIO, is_fresh: bool, saved: str, kind: int) -
     return use_of(folder, record, os.uname().nodename, is_fresh, saved)
 
 
+def _put(file: TextIO, record: RunRecord, folder: Path) -> None:
+    try:
+        write(file, record)
+    except OSError as error:
+        raise _unusable(folder / RECORD, error, "written") from None
+
+
 def _opened(path: Path, *, writes: bool) -> TextIO:
     try:
-        return path.open("a+" if writes else "r", encoding="utf-8")
+        return opened(path, writes=writes)
     except OSError as error:
-        raise InvalidJob(
-            f"the output folder cannot be used: {path} cannot be opened "
-            f"({(error.strerror or str(error)).lower()}); {ANOTHER}",
-            code="Unwritable",
-        ) from None
+        raise _unusable(path, error, "opened") from None
+
+
+def _unusable(path: Path, error: OSError, done: str) -> InvalidJob:
+    return InvalidJob(
+        f"the output folder cannot be used: {path} cannot be {done} ({reason_of(error).lower()}); "
+        f"{ANOTHER}",
+        code="Unwritable",
+    )
 
 
 def _left(folder: Path, record: RunRecord | None, kept: tuple[str, ...]) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import os
 from pathlib import Path
 from typing import TextIO
 
@@ -17,6 +18,17 @@ from worker.weights.run_record import RunRecord
 
 SHARED, EXCLUSIVE = fcntl.LOCK_SH, fcntl.LOCK_EX
 NOT_SUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL, errno.ENOSYS)
+
+
+def opened(path: Path, *, writes: bool) -> TextIO:
+    """Open a file that has, or is to have, the record of a run; it is made where it is written.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    if not writes:
+        return path.open(encoding="utf-8")
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
 
 
 def take(file: TextIO, path: Path, kind: int) -> tuple[bool, RunRecord | None]:
@@ -43,15 +55,22 @@ def take(file: TextIO, path: Path, kind: int) -> tuple[bool, RunRecord | None]:
     try:
         return is_held, RunRecord.of_text(file.read(), path)
     except HeddleError as error:
+        if is_held:
+            return True, None  # its holder writes it now
         raise InvalidJob(str(error), code="Taken") from None
 
 
 def write(file: TextIO, record: RunRecord) -> None:
-    """Put a record in place of the one in the file."""
-    file.seek(0)
-    file.truncate()
-    file.write(record.to_text())
-    file.flush()
+    """Put a record in place of the one in the file; where a disk is full, that one stays.
+
+    Raises:
+        OSError: it is not written.
+    """
+    content = record.to_text().encode()
+    written = os.pwrite(file.fileno(), content, 0)
+    if written < len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(file.fileno(), written)
 
 
 def holder_of(record: RunRecord | None) -> str:

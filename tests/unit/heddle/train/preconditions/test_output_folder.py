@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,47 @@ def test_a_run_of_another_host_that_has_not_ended_is_refused_by_name(tmp_path, i
     assert "process 12 of host far" in refusal(tmp_path, is_fresh)
     (tmp_path / RECORD).write_text(record("one", host="far", has_ended=True).to_text())
     OutputFolder(tmp_path, record(), is_fresh).close()
+
+
+@contextmanager
+def no_room():
+    """A disk that takes no byte; what is said meanwhile would be lost."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_at_the_end_leaves_the_record_of_the_run(tmp_path):
+    held = OutputFolder(tmp_path, record("one"), False)
+    (tmp_path / "measurements").mkdir()
+    (tmp_path / "measurements" / "steps-epoch-0001.jsonl").touch()
+    before = (tmp_path / RECORD).read_text()
+    with no_room():
+        held.close()
+    assert (tmp_path / RECORD).read_text() == before
+    assert look(tmp_path, False, "tiny").goes_on == "one"  # its checkpoint is not lost
+
+
+def test_a_record_in_place_of_a_longer_one_is_whole(tmp_path):
+    OutputFolder(tmp_path, record("a" * 200), False).close()
+    held = OutputFolder(tmp_path, record("one"), True)
+    assert RunRecord.of_text((tmp_path / RECORD).read_text(), tmp_path) == record("one")
+    held.close()
+    ended = RunRecord.of_text((tmp_path / RECORD).read_text(), tmp_path)
+    assert (ended.run, ended.has_ended) == ("one", True)
+
+
+def test_a_full_disk_at_the_start_is_one_sentence(tmp_path):
+    said = []
+    with no_room():
+        try:
+            OutputFolder(tmp_path, record(), False)
+        except InvalidJob as error:
+            said.append(error)
+    assert [(error.code, "\n" in str(error)) for error in said] == [("Unwritable", False)]
 
 
 def test_a_job_of_a_cluster_keeps_its_folder(tmp_path):
