@@ -61,6 +61,7 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
         try:
             profile = find_profile(job.workload)
             check_nodes(choices.nodes, choices.script, profile)
+            profile.require(job.workload)
             check_priced(choices, profile)
         except HeddleError as error:
             yield Mistake.of(error)

@@ -35,6 +35,15 @@ def test_emulated_types_without_a_profile_of_the_model_are_found(tmp_path):
     assert "node 'b' is of GPU type 'h100'" in joined.message
 
 
+def test_a_sequence_length_that_the_profile_of_an_emulated_type_lacks_is_found(tmp_path):
+    nodes, path = tmp_path / "nodes.yaml", job_file(tmp_path, spec__training__sequenceLength=64)
+    nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
+    (line,) = found(path, nodes=nodes)
+    assert "the profile holds tiny-llama with sequence length 128 in fp32, asked" in line.message
+    assert line.code == "Mismatch"
+    assert found(path) == ()  # a profile is measured for it
+
+
 def test_a_node_without_a_price_is_found_where_money_decides(tmp_path):
     nodes, job = tmp_path / "nodes.yaml", job_file(tmp_path, spec__planner={"objective": "Cost"})
     nodes.write_text("- {name: a, type: demo-fast, gpus: 1}")
