@@ -13,6 +13,7 @@ from planner.model.tensors import held_tensors
 from planner.plans.pieces import owned, shard
 from planner.plans.ranks import Seat
 from worker.device.device import Device
+from worker.error_kinds import is_out_of_memory
 from worker.model.boxes import box_shape
 from worker.training_settings import Precision
 
@@ -34,7 +35,9 @@ def note_memory(
     epoch: int,
     device: Device,
 ) -> None:
-    """Note on an error where memory may have ended, which `describe_error` then says."""
+    """Note on an error of memory where it ended, which `describe_error` then says."""
+    if not is_out_of_memory(error):
+        return
     planned, stages = planned_state_bytes(model, seat, precision), seat.pipeline.template.stages
     error.add_note(
         f"stage {seat.stage + 1} of {len(stages)} of epoch {epoch} (TP degree {seat.tp}); the plan "

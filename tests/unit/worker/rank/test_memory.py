@@ -63,3 +63,9 @@ def test_the_note_names_stage_planned_and_held_bytes():
     assert note.startswith("stage 1 of 2 of epoch 3 (TP degree 2)")
     assert planned in note
     assert re.search(r"the process has held up to [\d,]{9,} bytes$", note)
+
+
+def test_an_error_of_another_kind_has_no_note_on_memory():
+    error, seat = ConnectionError("a peer is gone"), RankMap.of(plan("2x1+1x1")).seats[1]
+    note_memory(error, MODEL, seat, "fp32", 3, CPU)
+    assert not getattr(error, "__notes__", ())
