@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from worker.device.device import CPU, Device
+from worker.weights.folder_names import flush_names
 
 _DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 Chunks = Callable[[], Iterator[bytes | memoryview]]
@@ -74,23 +75,11 @@ class File:
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)  # it takes room that another file needs
-        _flush_folder(folder)
+        flush_names(folder)
         with path.open("rb") as opened:
             found = hashlib.file_digest(opened, "sha256").digest()
         if found != (self.digest or written.digest()):
             raise OSError(errno.EIO, "the disk gives back other bytes than were written", str(path))
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make a new name in a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such thing
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def safetensors_chunks(

@@ -6,14 +6,17 @@ Invariant: a folder belongs to one run.  Who finds the record of another one wri
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
 
 from worker.errors import InvalidOutput
+from worker.weights.folder_names import flush_names
 
 RECORD = "heddle-run.json"
 WRITTEN_S = 2.0  # a record is written by then once its file is there
@@ -72,13 +75,16 @@ class RunRecord:
 def claim(folder: Path, record: RunRecord) -> str | None:
     """Make a folder that of a run of a cluster; one sentence if it is that of another one.
 
-    Several pods of a job, and of several jobs, may try at once: the first file stays.
+    Several pods of a job, and of several jobs, may try at once: the first file stays.  An empty one
+    is of a writer that died, and is taken over.
 
     Raises:
         OSError: the folder cannot be read or written.
     """
     path = folder / RECORD
     _write_once(path, record)
+    if not _text_of(path):
+        _fill(path, record)
     try:
         found = RunRecord.of_text(_text_of(path) or "{}", path)
     except InvalidOutput as error:
@@ -97,9 +103,11 @@ def _write_once(path: Path, record: RunRecord) -> None:
         return
     draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        draft.write_text(record.to_text(), encoding="utf-8")
+        with draft.open("x", encoding="utf-8") as file:
+            _put(file, record)
         with contextlib.suppress(FileExistsError):
             _link(draft, path, record)
+        flush_names(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -111,7 +119,27 @@ def _link(draft: Path, path: Path, record: RunRecord) -> None:
         raise
     except OSError:  # a file system without links: for a moment the file is empty
         with path.open("x", encoding="utf-8") as file:
-            file.write(record.to_text())
+            _put(file, record)
+
+
+def _fill(path: Path, record: RunRecord) -> None:
+    """Write into an empty file, unless somebody else does."""
+    with path.open("r+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        except OSError:  # a file system without locks
+            pass
+        if not file.read():
+            _put(file, record)
+
+
+def _put(file: TextIO, record: RunRecord) -> None:
+    """Write a record, and bring it to the disk: a loss of power is to leave no empty file."""
+    file.write(record.to_text())
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _text_of(path: Path) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from planner.wording import reason_of
 from worker.checkpoint.vaults.drafts import is_draft, is_left, new_draft
 from worker.checkpoint.vaults.vault import NAME, Facts, VaultFailed, Why, check_name, whole
+from worker.weights.folder_names import flush_names
 
 SYNC_BYTES = 64 << 20  # of a file; so its writer is not far ahead of the disk
 _WHY: dict[int | None, Why] = {
@@ -41,7 +42,7 @@ class FolderVault:
         path = self._path(name)
         with self._told(name), self._draft(path, whole(chunks, num_bytes, name)) as draft:
             draft.replace(path)
-            _to_disk(path.parent)
+            flush_names(path.parent)
 
     def commit(self, name: str, content: bytes) -> bool:
         """Link a draft under the name, which fails where the name is taken."""
@@ -55,7 +56,7 @@ class FolderVault:
                 if error.errno not in _NO_LINKS:
                     raise
                 return _create(path, content)
-            _to_disk(path.parent)
+            flush_names(path.parent)
         return True
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
@@ -158,7 +159,7 @@ def _create(path: Path, content: bytes) -> bool:
             _sync(opened)
     except FileExistsError:
         return False
-    _to_disk(path.parent)
+    flush_names(path.parent)
     return True
 
 
@@ -173,13 +174,4 @@ def _make(folder: Path) -> None:
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(exist_ok=True)
-        _to_disk(folder.parent)
-
-
-def _to_disk(folder: Path) -> None:
-    """Bring the names of a folder to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush_names(folder.parent)

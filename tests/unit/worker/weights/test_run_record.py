@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from worker.weights import run_record
 from worker.weights.run_record import RECORD, RunRecord, claim
 
 
@@ -25,6 +26,17 @@ def test_of_many_that_try_at_once_one_run_has_it(tmp_path):
         said = list(pool.map(lambda record: claim(tmp_path, record), records))
     owners = {record.run for record, sentence in zip(records, said, strict=True) if not sentence}
     assert len(owners) == 1
+
+
+def test_an_empty_record_of_a_writer_that_died_is_taken_over_by_one_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_record, "WRITTEN_S", 0.1)
+    (tmp_path / RECORD).touch()
+    records = [RunRecord(run=f"uid-{number}", job="tiny") for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda record: claim(tmp_path, record), records))
+    assert said.count(None) == 1
+    owner = records[said.index(None)]
+    assert RunRecord.of_text((tmp_path / RECORD).read_text(), tmp_path / RECORD) == owner
 
 
 def test_a_file_system_without_links_is_no_hindrance(tmp_path, monkeypatch):
