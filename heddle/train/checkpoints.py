@@ -59,6 +59,17 @@ def saved_state(job: HeddleJob, saves: Iterable[SaveRecord]) -> dict[str, Any] |
     }
 
 
+def begun_from_step(recorder: Recorder) -> int | None:
+    """Step of the checkpoint that a run began from; None: it began anew.
+
+    An epoch that trained nothing may have found its checkpoint damaged.
+    """
+    restores = recorder.restores
+    trained = [epoch for epoch in restores if recorder.steps.get(epoch)]
+    begun = min(trained, default=max(restores, default=None))
+    return restores[begun].step if begun is not None else None
+
+
 def going_on_from(job: HeddleJob, recorder: Recorder) -> dict[str, Any] | None:
     """The checkpoint that a later run of the job goes on from, as plain data; None: there is none.
 

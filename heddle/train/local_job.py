@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from heddle.train.checkpoints import failed_save, going_on_from, saved_state
+from heddle.train.checkpoints import (
+    begun_from_step,
+    failed_save,
+    going_on_from,
+    saved_state,
+)
 from heddle.train.choices import Choices
 from heddle.train.measured import data_options, measured_peak
 from heddle.train.preconditions.refusals import check_priced
@@ -78,14 +83,12 @@ class LocalJob(LocalRun):
         parts = whole_parts(folder) if folder and not kept else None
         saves = self.recorder.saves.values()
         failed = failed_save(saves)
-        restores = self.recorder.restores
-        begun = restores[min(restores)] if restores else None
         return {
             **found,
             "output": str(folder) if folder and kept else None,
             "parts": str(parts) if parts else None,
             "checkpoint": saved_state(self.job, saves),
-            "begun_from_step": begun.step if begun else None,
+            "begun_from_step": begun_from_step(self.recorder),
             "goes_on_from": going_on_from(self.job, self.recorder),
             "failed_save": {"step": failed.step, "error": failed.error} if failed else None,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle.train.checkpoints import (
+    begun_from_step,
     failed_save,
     going_on_from,
     has_checkpoint,
@@ -45,6 +46,16 @@ def test_a_job_without_a_path_saves_under_its_output_folder(tmp_path):
     assert saved_here(JOB, tmp_path).spec.checkpoint.path == str(tmp_path / "checkpoints")
     job = job_saving_in(tmp_path / "saves")
     assert saved_here(job, tmp_path) == job
+
+
+def test_a_run_began_from_the_checkpoint_of_its_first_epoch_that_trained():
+    found = Recorder()
+    assert begun_from_step(found) is None
+    for epoch, step in ((1, 24), (2, 16), (3, 20)):  # 24 is damaged, 20 is its own
+        found.restores[epoch] = Restore(path="/saves", epoch=1, step=step, manifest="m")
+        assert begun_from_step(found) == step  # none of them has trained
+    found.steps = {2: {"a": {}}, 3: {"a": {}}}
+    assert begun_from_step(found) == 16
 
 
 def test_a_later_run_goes_on_from_the_newest_save_else_from_what_was_there(tmp_path):
