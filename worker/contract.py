@@ -109,6 +109,11 @@ LAPS = (
 RECORDS_KEPT = 4096  # of steps, of evaluations, of switches: the newest that an agent reports
 RELEASE_BEFORE_S = 5.0  # a leaving pod trains on until this long before its end
 EXITS_KEPT = 64  # rank processes that ended: likewise
+READING = "reading data"  # part of a rank that waits for the disk of its training data
+# Such a rank is waited for so long.  A client of NFS or Lustre blocks while its server fails over:
+# Lustre gives its clients up to 15 minutes to come back (recovery_time_hard), and this is twice
+# that.  A rank that is killed earlier costs the state and reads no sooner.
+READING_S = 1_800.0
 
 
 class Member(Frozen):

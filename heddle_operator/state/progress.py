@@ -16,7 +16,16 @@ from heddle_operator.state.saves import Heard
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView, MemberView, Observed
 from planner.wording import counted
-from worker.contract import RECORDS_KEPT, Member, RankReport, Report, SaveRecord, StepRecord
+from worker.contract import (
+    READING,
+    READING_S,
+    RECORDS_KEPT,
+    Member,
+    RankReport,
+    Report,
+    SaveRecord,
+    StepRecord,
+)
 
 MOVING = ("starting", "prepared", "training", "switching")
 NAMED = 3  # ranks that a sentence names
@@ -74,9 +83,14 @@ def idle_s(seen: MemberView, since_s: float) -> float:
 
 
 def stalled(observed: Observed, record: EpochRecord, settings: Settings) -> str:
-    """That no rank of an epoch gets on, and where they are; "" while any does."""
+    """That no rank of an epoch gets on, and where they are; "" while any does.
+
+    A disk of data that stalls is waited for as long as the agents wait for it.
+    """
     rows = _moving_rows(observed, record)
     allowed_s = progress_timeout_s(record, settings)
+    if any(row.rank.part == READING for row in rows):
+        allowed_s = max(allowed_s, READING_S)
     if not rows or min(row.idle_s for row in rows) < allowed_s:
         return ""
     busy = [row for row in rows if not row.rank.waiting]
@@ -104,11 +118,15 @@ def progress_timeout_s(record: EpochRecord, settings: Settings) -> float:
 
 
 def slow_ranks(observed: Observed, record: EpochRecord, settings: Settings) -> str:
-    """Whom the others have waited for, longer than for a silent one, and in which part."""
+    """Whom the epoch has waited for, longer than for a silent one, and in which part."""
     rows = _rows(observed, record)
+    limit_s = settings.peer_timeout_s
     waiting = [row for row in rows if row.rank.waiting]
     busy = [row for row in rows if not row.rank.waiting and row.rank.phase in MOVING]
-    if not waiting or not busy or min(row.idle_s for row in waiting) < settings.peer_timeout_s:
+    reading = [row for row in busy if row.rank.part == READING and row.idle_s >= limit_s]
+    if reading:  # nobody else need wait: one disk may hold all of them up
+        return f"epoch {record.epoch} waits for {_in_words(reading)}"
+    if not waiting or not busy or min(row.idle_s for row in waiting) < limit_s:
         return ""
     return f"epoch {record.epoch} waits for {_in_words(busy)}"
 

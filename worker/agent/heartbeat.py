@@ -2,12 +2,15 @@
 
 A rank beats once a second from a thread of its own.  One that has beaten and is then silent is
 lost: its machine, its kernel or all of its threads stand still.  One that beats, trains, waits for
-nobody and makes no progress is stuck.  One that is slow makes progress, and is left alone.
+nobody and makes no progress is stuck.  One that is slow makes progress, and is left alone.  One
+that reads data waits for a disk, which may take a file server's failover.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from worker.contract import READING, READING_S
 
 STEPS_TO_STUCK = 10  # as many steps' time without any progress
 FIRST_STEP = 10  # times as long: data are shuffled and read, and nothing of that is progress
@@ -48,8 +51,8 @@ class Heartbeat:
         """Whether it is given up."""
         return self.has_beaten and self.silent_s > peer_timeout_s
 
-    def is_stuck(self, stuck_s: float, step_s: float, has_trained: bool) -> bool:
-        """Whether it will not go on.
+    def limit_s(self, stuck_s: float, step_s: float, has_trained: bool) -> float:
+        """How long it may make no progress.
 
         Args:
             stuck_s: without progress, at least.
@@ -57,4 +60,9 @@ class Heartbeat:
             has_trained: whether its process has trained a step.
         """
         limit_s = max(stuck_s, STEPS_TO_STUCK * step_s)
-        return self.still_s > (limit_s if has_trained else FIRST_STEP * limit_s)
+        limit_s = limit_s if has_trained else FIRST_STEP * limit_s
+        return max(limit_s, READING_S) if self.part == READING else limit_s
+
+    def is_stuck(self, stuck_s: float, step_s: float, has_trained: bool) -> bool:
+        """Whether it will not go on; see `limit_s`."""
+        return self.still_s > self.limit_s(stuck_s, step_s, has_trained)

@@ -13,11 +13,13 @@ from collections.abc import Callable
 
 from worker.agent.directives import Directives
 from worker.agent.processes import Process, Processes
+from worker.contract import READING, READING_S
 from worker.error_kinds import Trouble
 
 LOG = logging.getLogger(__name__)
 LOOK_S = 0.25  # between two looks
 STACKS_S = 2.0  # for a stuck rank to write its stacks
+NAMED = 3  # data sets of a rank that waits for them
 
 
 class Watchdog:
@@ -39,6 +41,7 @@ class Watchdog:
         """
         self._processes, self._directives, self._pod = processes, directives, pod
         self._peer_timeout_s, self._stuck_s, self._changed = peer_timeout_s, stuck_s, changed
+        self._readers: set[int] = set()  # pids of ranks whose long wait for data was told
 
     async def run(self) -> None:
         """Look until cancelled; while this process itself stands still no time passes."""
@@ -66,6 +69,8 @@ class Watchdog:
                 self._kill_silent(process)
             elif self._is_stuck(process):
                 self._kill_stuck(process)
+            else:
+                self._tell_of_reading(process)
 
     def _kill_silent(self, process: Process) -> None:
         sentence = (
@@ -76,14 +81,39 @@ class Watchdog:
 
     def _kill_stuck(self, process: Process) -> None:
         heartbeat = process.heartbeat
+        reads = self._data_of(process) if heartbeat.part == READING else ""
         sentence = (
             f"{self._name(process)} made no progress for {heartbeat.still_s:.0f} s "
-            f"in {heartbeat.part!r}, waited for no peer and was killed; "
+            f"in {heartbeat.part!r}{reads}, waited for no peer and was killed; "
             f"its stacks are in the log of pod {self._pod}"
         )
         if self._blame(process, Trouble(sentence, "other")):
             process.signal(signal.SIGUSR1)
             asyncio.get_running_loop().call_later(STACKS_S, process.signal, signal.SIGKILL)
+
+    def _tell_of_reading(self, process: Process) -> None:
+        """Log once that a rank waits for its data: no error, for the disk may come back."""
+        heartbeat = process.heartbeat
+        if heartbeat.part != READING or heartbeat.still_s <= self._stuck_s:
+            self._readers.discard(process.pid)
+        elif process.pid not in self._readers:
+            self._readers.add(process.pid)
+            LOG.warning(
+                "%s has waited %.0f s for its data%s; it is killed after %.0f s",
+                self._name(process),
+                heartbeat.still_s,
+                self._data_of(process),
+                READING_S,
+            )
+
+    def _data_of(self, process: Process) -> str:
+        """Paths of the data that a rank reads, in brackets; "" while its directive is not known."""
+        directive = self._directives.of(process.report)
+        if directive is None:
+            return ""
+        paths = [repr(corpus.path) for corpus in directive.training.data.blend]
+        more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+        return f" ({', '.join(paths[:NAMED])}{more})"
 
     def _blame(self, process: Process, trouble: Trouble) -> bool:
         """Say what is wrong with a rank; False if that was said before."""

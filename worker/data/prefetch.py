@@ -11,11 +11,13 @@ import collections
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from worker.data.batches import MicroBatch
 
 AHEAD = 4  # micro-batches: a step's begin is read while the one before it ends
 Read = Callable[[int], Iterator[MicroBatch]]  # the micro-batches of a step
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class Prefetch:
@@ -25,9 +27,15 @@ class Prefetch:
     begins anew where another step is asked for than the one that follows.
     """
 
-    def __init__(self, read: Read, ahead: int = AHEAD) -> None:
-        """`read` is called in a thread; at most `ahead` micro-batches wait."""
-        self._read, self._ahead = read, ahead
+    def __init__(self, read: Read, ahead: int = AHEAD, waiting: Waiting = nullcontext) -> None:
+        """Read when asked.
+
+        Args:
+            read: is called in a thread.
+            ahead: at most so many micro-batches wait.
+            waiting: entered by who asks, while its micro-batch is not read yet.
+        """
+        self._read, self._ahead, self._waiting = read, ahead, waiting
         self._reading: _Reading | None = None
         self._following: int | None = None  # the step whose first micro-batch comes next
 
@@ -37,7 +45,7 @@ class Prefetch:
             if index == 0:
                 self._go_to(step)
             assert self._reading is not None
-            batch = self._reading.take()
+            batch = self._reading.take(self._waiting)
             self._following = step + 1 if index + 1 == count else None
             yield batch
 
@@ -62,14 +70,16 @@ class _Reading:
         self._changed = threading.Condition()
         threading.Thread(target=self._run, args=(read, step), name="prefetch", daemon=True).start()
 
-    def take(self) -> MicroBatch:
-        """The next one.
+    def take(self, waiting: Waiting) -> MicroBatch:
+        """The next one; `waiting` is entered while it is not there.
 
         Raises:
             Exception: what reading it raised.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting)
+            if not self._waiting:
+                with waiting():
+                    self._changed.wait_for(lambda: self._waiting)
             found = self._waiting[0]
             if isinstance(found, Exception):
                 raise found  # and again, whenever it is asked for

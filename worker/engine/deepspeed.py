@@ -216,8 +216,9 @@ class DeepSpeedEngine:
         seat, spec, world = build.seat, build.spec, build.world
         self._model, self._spec, self._seat, self._world = build.model, spec, seat, world
         self._buffers, self._still, self._update = build.buffers, build.still, StageUpdate(build)
-        self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device)
         self.pace, self.activity = pace, build.activity
+        read = self.activity.read
+        self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device, read)
         self.progress = Progress()
         self.result = StepResult(loss=0.0, gradient_norm=0.0, agreed_epoch=None)
         self._ready_epoch: int | None = None

@@ -11,6 +11,7 @@ it, its context, comes apart, and no token is read for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import chain
 
 import torch
@@ -20,7 +21,7 @@ from worker.contract import TrainingSpec
 from worker.data.batches import MicroBatch, micro_batches
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
-from worker.data.prefetch import Prefetch
+from worker.data.prefetch import Prefetch, Waiting
 from worker.device.device import CPU, Device
 from worker.engine.seam import Progress
 from worker.model.forward_context import Documents, ForwardContext
@@ -43,9 +44,13 @@ class Feed:
         spec: TrainingSpec,
         pipeline: Pipeline,
         device: Device = CPU,
+        waiting: Waiting = nullcontext,
     ) -> None:
-        """`dataset` is the training part; nothing is read yet."""
-        self.held_out, self._device = held_out, device
+        """`dataset` is the training part; nothing is read yet.
+
+        `waiting` is entered while a disk is waited for.
+        """
+        self.held_out, self._device, self._waiting = held_out, device, waiting
         self._dataset, self._spec, self._pipeline = dataset, spec, pipeline
         self._prefetch = Prefetch(
             lambda step: micro_batches(
@@ -56,7 +61,8 @@ class Feed:
                 pipeline.first_sample,
                 pipeline.num_micro_batches,
                 pipeline.template.micro_batch,
-            )
+            ),
+            waiting=waiting,
         )
 
     def of_step(self, step: int) -> Iterator[Batch]:
@@ -73,7 +79,8 @@ class Feed:
             samples = range(first + index * size, first + (index + 1) * size)
             documents = None
             if spec.data.document_mask:
-                rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
+                with self._waiting():
+                    rows = [self._dataset.documents(spec.seed, sample) for sample in samples]
                 documents = self._documents_of(rows)
             yield ForwardContext(
                 seed=spec.seed,
@@ -98,7 +105,9 @@ class Feed:
         if self.held_out is None:
             return []
         size = self._pipeline.template.micro_batch
-        found = map(self._batch_of, self.held_out.micro_batches(self._run(), size))
+        with self._waiting():
+            read = list(self.held_out.micro_batches(self._run(), size))
+        found = map(self._batch_of, read)
         return [*found, *self._empty(self._rounds() - self._own_rounds())]
 
     def _run(self) -> range:

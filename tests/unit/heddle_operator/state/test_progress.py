@@ -16,7 +16,7 @@ from heddle_operator.state.progress import (
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
-from worker.contract import RankReport, Report, StepRecord
+from worker.contract import READING, READING_S, RankReport, Report, StepRecord
 
 LIMITS = Settings()
 
@@ -75,6 +75,17 @@ def test_an_epoch_hangs_when_none_of_its_ranks_makes_progress():
 def test_long_steps_are_waited_for():
     assert stalled(*seen(399.0, step_s=20.0), LIMITS) == ""
     assert stalled(*seen(400.0, step_s=20.0), LIMITS)
+
+
+def test_a_disk_of_data_is_waited_for_and_its_readers_are_named():
+    reads = {"a": {"part": READING}, "b": {"part": READING}}
+    assert stalled(*seen(READING_S - 1, **reads), LIMITS) == ""
+    assert stalled(*seen(READING_S, **reads), LIMITS)
+    assert slow_ranks(*seen(9.0, **reads), LIMITS) == ""
+    assert slow_ranks(*seen(10.0, **reads), LIMITS) == (
+        "epoch 1 waits for the rank on GPU 0 of a (in part reading data), "
+        "the rank on GPU 0 of b (in part reading data)"
+    )
 
 
 def test_an_epoch_does_not_hang_while_one_rank_gets_on_or_a_loss_is_told_of():

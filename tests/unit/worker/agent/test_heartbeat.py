@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from worker.agent.heartbeat import Heartbeat
+from worker.contract import READING, READING_S
 
 
-def lived(seconds, *, progress=lambda s: 0, waiting=False, trains=True):
+def lived(seconds, *, progress=lambda s: 0, waiting=False, trains=True, part="forward"):
     """A rank that beats once a second."""
     heartbeat = Heartbeat()
     for second in range(seconds):
-        heartbeat.beat(progress(second), "forward", waiting, trains)
+        heartbeat.beat(progress(second), part, waiting, trains)
         heartbeat.pass_time(1.0)
     return heartbeat
 
@@ -48,6 +49,13 @@ def test_it_is_stuck_after_ten_steps_and_half_a_minute_at_least(step_s, limit_s)
 def test_the_first_step_of_a_process_may_take_ten_times_as_long():
     assert not lived(301).is_stuck(30.0, 0.0, False)
     assert lived(302).is_stuck(30.0, 0.0, False)
+
+
+def test_one_that_reads_data_is_given_a_file_servers_failover():
+    limit_s = int(READING_S)
+    assert not lived(limit_s + 1, part=READING).is_stuck(30.0, 0.0, True)
+    assert lived(limit_s + 2, part=READING).is_stuck(30.0, 0.0, True)
+    assert lived(20 * limit_s + 2, part=READING).is_stuck(30.0, 0.0, False)
 
 
 @pytest.mark.parametrize(

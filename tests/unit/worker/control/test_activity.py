@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from worker.contract import READING
 from worker.control.activity import Activity, LeftBehind
 
 
@@ -75,6 +76,44 @@ def test_a_rank_that_only_prepares_waits_for_the_others():
     assert activity.waiting
     other.end()
     assert not activity.waiting
+
+
+def test_a_rank_that_reads_data_waits_for_no_peer_and_says_so():
+    activity = Activity()
+    activity.begin("training")
+    before = activity.progress
+    with activity.read():
+        assert (activity.part, activity.waiting, activity.progress) == (READING, False, before)
+    assert (activity.part, activity.progress) == ("training", before + 1)
+
+
+def test_what_another_thread_reads_is_no_part_of_the_training():
+    activity, parts = Activity(), []
+    activity.begin("training")
+    reads, came = threading.Event(), threading.Event()
+
+    def read():
+        with activity.read():
+            reads.set()
+            assert came.wait(10)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    assert reads.wait(10)
+    parts.append(activity.part)
+    came.set()
+    thread.join()
+    assert parts == ["training"]
+
+
+def test_a_thread_that_reads_data_can_be_left_behind():
+    activity = Activity()
+    activity.begin("training")
+    said = []
+    with pytest.raises(LeftBehind), activity.read():
+        said.append(activity.leave_behind(threading.get_ident()))
+    activity.begin("halted")
+    assert (said, activity.part) == ([True], "halted")
 
 
 def test_a_thread_that_was_left_behind_ends_once_and_a_later_one_with_its_number_does_not():

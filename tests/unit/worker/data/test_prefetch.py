@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -76,6 +77,33 @@ def test_an_error_is_raised_where_its_micro_batch_is_asked_for_and_not_before():
     with pytest.raises(ZeroDivisionError):
         next(batches)
     assert taken(prefetch.of_step(3, 2)) == [(3, 0), (3, 1)]
+    prefetch.close()
+
+
+def test_who_waits_for_a_micro_batch_says_so_and_who_finds_one_does_not():
+    answers, said = threading.Event(), []
+
+    @contextmanager
+    def waiting():
+        said.append("waits")
+        answers.set()
+        yield
+        said.append("came")
+
+    def slow(step):
+        assert answers.wait(PATIENCE_S)
+        for index in range(3):
+            yield batch(step, index)
+        read.set()
+
+    read = threading.Event()
+    prefetch = Prefetch(slow, waiting=waiting)
+    batches = prefetch.of_step(0, 3)
+    assert taken([next(batches)]) == [(0, 0)]
+    assert said == ["waits", "came"]
+    assert read.wait(PATIENCE_S)
+    assert taken(batches) == [(0, 1), (0, 2)]
+    assert said == ["waits", "came"]
     prefetch.close()
 
 
