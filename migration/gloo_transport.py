@@ -13,19 +13,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
-from typing import Self, cast
+from typing import Self
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo, Store
+from torch.distributed.distributed_c10d import Store
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
+from migration.gloo_group import GlooGroup, Message, form_gloo
 from migration.transport import Messages, Pending, ReduceOp, post_all
 from planner.wording import counted, first_line
 
 Waiting = Callable[[], AbstractContextManager[None]]
-_TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
 REDUCE_OPS = {"sum": dist.ReduceOp.SUM, "min": dist.ReduceOp.MIN, "max": dist.ReduceOp.MAX}
 
 
@@ -38,7 +37,7 @@ class GlooTransport:
     in_rounds = False
 
     def __init__(
-        self, group: ProcessGroupGloo, rank: int, size: int, waiting: Waiting = nullcontext
+        self, group: GlooGroup, rank: int, size: int, waiting: Waiting = nullcontext
     ) -> None:
         self.rank = rank
         self.waiting = waiting
@@ -46,8 +45,7 @@ class GlooTransport:
         self.device = torch.device("cpu")
         self.bytes_sent = 0
         self.bytes_received = 0
-        # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
-        self._group: ProcessGroup | None = cast("ProcessGroup", group)
+        self._group: GlooGroup | None = group
         self._pending: list[_Pending] = []
 
     @classmethod
@@ -68,7 +66,7 @@ class GlooTransport:
             prefix: unique to this change; a prefix is never used twice.
             rank: my transport rank.
             size: number of members.
-            timeout_s: to form, and later for every message.
+            timeout_s: to meet, and later for every message.
             waiting: entered while a message is waited for.
 
         Raises:
@@ -76,9 +74,7 @@ class GlooTransport:
             NoFreePort: see there.
         """
         try:
-            group = ProcessGroupGloo(
-                PrefixStore(prefix, store.clone()), rank, size, timedelta(seconds=timeout_s)
-            )
+            group = form_gloo(store.clone(), prefix, rank, size, timeout_s)
         except RuntimeError as error:
             raise _not_formed(error, prefix, rank, size) from None
         return cls(group, rank, size, waiting)
@@ -94,12 +90,12 @@ class GlooTransport:
     def post_send(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_send`."""
         self.bytes_sent += tensor.nbytes
-        return self._post(self._live_group().send, peer, tensor)
+        return self._post(self._live_group().send, tensor, peer)
 
     def post_receive(self, peer: int, tensor: torch.Tensor) -> Pending:
         """See `Transport.post_receive`."""
         self.bytes_received += tensor.nbytes
-        return self._post(self._live_group().recv, peer, tensor)
+        return self._post(self._live_group().recv, tensor, peer)
 
     def exchange(self, sends: Messages, receives: Messages) -> Pending:
         """See `Transport.exchange`."""
@@ -112,7 +108,7 @@ class GlooTransport:
         fault = None
         try:
             with self.waiting():
-                self._live_group().allreduce([tensor], options).wait()
+                self._live_group().group.allreduce([tensor], options).wait()
         except RuntimeError as error:
             fault = self._lost_peer(error)
         if fault:
@@ -126,9 +122,9 @@ class GlooTransport:
         """
         group = self._group
         if group is not None:
-            work = group.recv([torch.zeros(1)], peer, _NEVER)
+            message = group.watch(peer)
             del group
-            work.wait()
+            message.wait()
 
     def close(self, *, wait: bool = False) -> None:
         """See `Transport.close`."""
@@ -146,13 +142,13 @@ class GlooTransport:
 
     def _post(
         self,
-        begin: Callable[[list[torch.Tensor], int, int], dist.Work],
-        peer: int,
+        begin: Callable[[torch.Tensor, int], Message],
         tensor: torch.Tensor,
+        peer: int,
     ) -> Pending:
         fault = None
         try:
-            self._pending.append(_Pending(self, begin([tensor], peer, _TAG)))
+            self._pending.append(_Pending(self, begin(tensor, peer)))
         except RuntimeError as error:
             fault = self._lost_peer(error)
         if fault:
@@ -160,7 +156,7 @@ class GlooTransport:
             raise TransferFailed(fault)
         return self._pending[-1]
 
-    def _live_group(self) -> ProcessGroup:
+    def _live_group(self) -> GlooGroup:
         if self._group is None:
             raise TransferFailed(f"rank {self.rank} has closed this transport; form a new one")
         return self._group
@@ -195,9 +191,9 @@ class _Pending:
     A work keeps the connections of its group, so it is dropped once it is done or has failed.
     """
 
-    def __init__(self, transport: GlooTransport, work: dist.Work) -> None:
+    def __init__(self, transport: GlooTransport, work: Message) -> None:
         self._transport = transport
-        self.work: dist.Work | None = work
+        self.work: Message | None = work
 
     def wait(self) -> None:
         """See `Pending.wait`."""

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from migration.errors import TransferFailed
 from migration.transfer import MAX_OPERATIONS
-from migration.transport import Messages, Pending, ReduceOp, Transport
+from migration.transport import END_S, Messages, Pending, ReduceOp, Transport
 from planner.wording import first_line
 
 if TYPE_CHECKING:
     import torch
-
-END_S = 5.0  # for a wire to end; one that does not is left behind in its thread
 
 
 class Awaited(Protocol):

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     import torch
 
+FORM_S = 120.0  # for all members to connect once all have met; NCCL's bootstrap takes seconds
+END_S = 5.0  # for a wire or a device to end what it waits for; later it is left behind
 ReduceOp = Literal["sum", "min", "max"]
 Messages = Sequence[tuple[int, "torch.Tensor"]]  # (peer, a contiguous tensor)
 

@@ -10,9 +10,9 @@ import datetime
 
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
-from migration.transport import AllOf
+from migration.transport import FORM_S, AllOf
 from worker.control.connections import connections, cut
-from worker.world.nccl_groups import FORM_S, Formed, Own, join
+from worker.world.nccl_groups import Formed, Own, join
 
 VERSION = (2, 30, 7)
 GROUP_BYTES = 9_650_000  # that it says to hold

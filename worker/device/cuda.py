@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from migration.transport import END_S
 from worker.device.broken import Flag
-from worker.device.device import BREAK_S, Parts
+from worker.device.device import Parts
 from worker.device.gpus import check_type
 from worker.errors import DeviceSilent
 
@@ -135,7 +136,7 @@ class CudaDevice:
         """
         began_s = time.monotonic()
         late_s: float | None = None
-        limit_s = max(BREAK_S, FIRST_S if self._longest_s is None else 2 * self._longest_s)
+        limit_s = max(END_S, FIRST_S if self._longest_s is None else 2 * self._longest_s)
         while not reached.query():  # type: ignore[no-untyped-call] # torch's
             if is_late():
                 late_s = late_s or time.monotonic()

@@ -18,7 +18,6 @@ from worker.control.host_memory import free_bytes
 from worker.device.broken import Flag
 
 Parts = tuple[torch.Tensor, ...]
-BREAK_S = 5.0  # at least, for a device to end what it waits for once its world is broken
 
 
 class Device(Protocol):

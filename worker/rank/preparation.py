@@ -25,7 +25,7 @@ from worker.control.host_memory import free_bytes
 from worker.control.store_client import StoreClient
 from worker.engine.seam import Engine, Progress, StageBuild
 from worker.engine.warm_kernels import warm_kernels
-from worker.errors import NoRoom
+from worker.errors import NoRoom, RendezvousFailed
 from worker.rank.memory import note_memory
 from worker.rank.memory_check import needed_bytes
 from worker.rank.move import Move, plan_move
@@ -121,12 +121,13 @@ class Preparation:
         """
         self.directive = directive
         self.error: Exception | None = None
+        self._held: HeldState | None = held
         self._after, self._still = after, still
         self._before: frozenset[int] | None = None  # connections, once this one is at work
         self._lock = threading.Lock()
         self._cancelled = False
         self._result: Prepared | None = None
-        work = (model, pod, slot, held, services)
+        work = (model, pod, slot, services)
         self._thread = threading.Thread(
             target=self._prepare, args=work, name="prepare-epoch", daemon=True
         )
@@ -152,6 +153,7 @@ class Preparation:
         """Give it up, now or as soon as the thread comes back."""
         with self._lock:
             self._cancelled = True
+            self._held = None  # the thread may wait on in C++, and would keep the whole state
             result, self._result = self._result, None
         if result:
             result.give_up()
@@ -180,24 +182,35 @@ class Preparation:
             result, self._result = self._result, None
         return result
 
-    def _prepare(
-        self, model: ModelShape, pod: str, slot: int, held: HeldState, services: Services
-    ) -> None:
+    def _prepare(self, model: ModelShape, pod: str, slot: int, services: Services) -> None:
         try:
-            prepared = self._meet(model, pod, slot, held, services)
+            prepared = self._meet(model, pod, slot, services)
         except Exception as error:  # whatever it was, the old epoch goes on
-            LOG.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
+            if not self._cancelled:
+                LOG.warning("epoch %d could not be prepared", self.epoch, exc_info=error)
             self.error = _without_frames(error)
             return
+        finally:
+            self._held = None
         with self._lock:
             if not self._cancelled:
                 self._result = prepared
                 return
         prepared.give_up()
 
-    def _meet(
-        self, model: ModelShape, pod: str, slot: int, held: HeldState, services: Services
-    ) -> Prepared:
+    def _holds(self) -> HeldState:
+        """The state that this rank held at the beginning; no frame keeps it while peers meet.
+
+        Raises:
+            RendezvousFailed: the preparation was given up.
+        """
+        with self._lock:
+            held = self._held
+        if held is None:
+            raise RendezvousFailed("the epoch was given up while its ranks met")
+        return held
+
+    def _meet(self, model: ModelShape, pod: str, slot: int, services: Services) -> Prepared:
         if self._after is not None:
             self._after._await_end()
             self._after = None
@@ -209,7 +222,7 @@ class Preparation:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
         if move.waits_for_boundary:  # else nothing trains that could go on instead
             precision, group_bytes = self.directive.training.precision, services.payload.group_bytes
-            needed = needed_bytes(model, move, held, precision, group_bytes)
+            needed = needed_bytes(model, move, self._holds(), precision, group_bytes)
             if services.device.torch_device.type == "cpu":  # one memory with that of copies
                 needed += self._still.staging_bytes  # a save under way may allocate as much
             free = services.free_bytes(move)
@@ -217,18 +230,22 @@ class Preparation:
                 raise NoRoom(needed, free)
         services.activity.advance()
         store = services.connect_store(self.directive.store, epoch, lambda: self._cancelled)
+        transport: Transport | None = None
         try:
             transport = services.form_transport(
                 store, f"epoch{epoch}/transport", move.transport_rank, len(self.directive.members)
             )
             own = connections() - before
             services.activity.advance()
-            successor, start = self._succeed(model, move, store, held, services)
+            self._holds()  # one that was given up goes no further
+            successor, start = self._succeed(model, move, store, services)
         except BaseException as error:
             if move.seat is not None:
                 precision = self.directive.training.precision
                 note_memory(error, model, move.seat, precision, epoch, services.device)
             self._cut()  # the peers are not to wait for this rank
+            if transport is not None:
+                transport.close()
             store.close()
             raise
         return Prepared(move, store, transport, own, successor, start)
@@ -238,7 +255,6 @@ class Preparation:
         model: ModelShape,
         move: Move,
         store: StoreClient,
-        held: HeldState,
         services: Services,
     ) -> tuple[Successor | None, Progress | None]:
         seat, spec = move.seat, self.directive.training
@@ -250,7 +266,7 @@ class Preparation:
         services.on_phase("build")
         if move.moves_state:
             target = TargetShards.of(
-                model, seat, held, services.activity, spec.precision, services.device
+                model, seat, self._holds(), services.activity, spec.precision, services.device
             )
         else:
             source = start_source(model, self.directive)

@@ -8,14 +8,14 @@ interpreter lock was measured.
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self
 
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, ProcessGroupGloo
+from torch.distributed.distributed_c10d import ProcessGroup
 
+from migration.gloo_group import GlooGroup, form_gloo
 from migration.gloo_transport import REDUCE_OPS
 from migration.transport import ReduceOp
 from worker.control.connections import connections, cut
@@ -25,16 +25,13 @@ from worker.world.wire import OverHost, Work
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-_TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
-
 
 class GlooWire(OverHost):
     """One rank's membership; see `Wire`."""
 
-    def __init__(self, group: ProcessGroupGloo, own: frozenset[int]) -> None:
+    def __init__(self, group: GlooGroup, own: frozenset[int]) -> None:
         """`own` are the connections of the group, which `abort` cuts."""
-        # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
-        self._group: ProcessGroup | None = cast("ProcessGroup", group)
+        self._group: GlooGroup | None = group
         self._connections = own
 
     @classmethod
@@ -42,11 +39,10 @@ class GlooWire(OverHost):
         """Meet the other members at the store.
 
         A member that dies closes its connections, and one that falls silent is told of by its
-        heartbeats; so the wire itself never stops waiting.
+        heartbeats; so the wire itself never stops waiting once it stands.
         """
         before = connections()
-        patience = datetime.timedelta(seconds=PATIENCE_S)
-        group = ProcessGroupGloo(PrefixStore(name, store), place, size, patience)
+        group = form_gloo(store, name, place, size, PATIENCE_S)
         return cls(group, connections() - before)
 
     @property
@@ -58,21 +54,21 @@ class GlooWire(OverHost):
         """See `Wire`."""
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCE_OPS[op]
-        return self._live(tensor).allreduce([tensor], options)
+        return self._live(tensor).group.allreduce([tensor], options)
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
         """See `Wire`."""
         options = dist.BroadcastOptions()
         options.rootRank = source
-        return self._live(tensor).broadcast([tensor], options)
+        return self._live(tensor).group.broadcast([tensor], options)
 
     def send(self, tensor: torch.Tensor, target: int) -> Work:
         """See `Wire`."""
-        return self._live(tensor).send([tensor], target, _TAG)
+        return self._live(tensor).send(tensor, target)
 
     def recv(self, tensor: torch.Tensor, source: int) -> Work:
         """See `Wire`."""
-        return self._live(tensor).recv([tensor], source, _TAG)
+        return self._live(tensor).recv(tensor, source)
 
     def all_to_all(
         self,
@@ -82,7 +78,7 @@ class GlooWire(OverHost):
         rows_to: Sequence[int],
     ) -> Work:
         """See `Wire`."""
-        group = self._live(sent)
+        group = self._live(sent).group
         return group.alltoall_base(
             received, sent, list(rows_from), list(rows_to), dist.AllToAllOptions()
         )
@@ -93,8 +89,7 @@ class GlooWire(OverHost):
         Raises:
             RuntimeError: it is gone, or this wire has ended.
         """
-        nothing = torch.zeros(1)
-        self._live(nothing).recv([nothing], member, _NEVER).wait()
+        self._live().watch(member).wait()
 
     def abort(self) -> None:
         """Cut the connections: gloo then fails whoever waits for them."""
@@ -103,11 +98,12 @@ class GlooWire(OverHost):
     def release(self) -> ProcessGroup | None:
         """Give up the group; who drops the answer closes its connections."""
         group, self._group = self._group, None
-        return group
+        return group.group if group is not None else None
 
-    def _live(self, tensor: torch.Tensor) -> ProcessGroup:
+    def _live(self, tensor: torch.Tensor | None = None) -> GlooGroup:
         if self._group is None:
             raise ConnectionError("the world of this epoch is gone")
-        if not tensor.is_cpu:  # gloo would hand a pointer of the device to a socket
+        # Gloo would hand a pointer of the device to a socket.
+        if tensor is not None and not tensor.is_cpu:
             raise ValueError(f"a gloo wire takes host tensors, this one is on {tensor.device}")
         return self._group

@@ -20,6 +20,7 @@ import torch
 from torch._C import _distributed_c10d as c10d
 from torch.distributed.distributed_c10d import PrefixStore
 
+from migration.transport import FORM_S
 from planner.profiles.entries import MAX_CTAS
 from planner.wording import first_line
 from worker.control.store_client import PATIENCE_S
@@ -28,7 +29,6 @@ from worker.errors import DeviceUnusable, RendezvousFailed
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-FORM_S = 120.0  # for all members to connect once all have met; NCCL's bootstrap takes seconds
 Version = tuple[int, int, int]
 SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from migration.transport import ReduceOp
+from migration.transport import END_S, ReduceOp
 from planner.model.shape import ModelShape
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
@@ -80,7 +80,6 @@ Round = tuple[Sequence[int], Sequence[int]]
 NAMED = 3  # peers that a sentence names
 HANG_S = 1_800.0  # for the work of a step on the device, as long as nobody knows why it waits
 TRY_S = 60.0  # for the first operations of a world; NCCL connects to a peer in 0.1 s
-ABORT_S = 5.0  # for the wires of a broken world to end; one that does not is left behind
 
 
 class World:
@@ -231,9 +230,7 @@ class World:
         finally:
             late.cancel()
 
-    def break_(
-        self, why: str = "the world of this epoch is gone", limit_s: float = ABORT_S
-    ) -> None:
+    def break_(self, why: str = "the world of this epoch is gone", limit_s: float = END_S) -> None:
         """End this world: whoever waits for this rank, or here, gets an error.
 
         The flag comes first, so that no number that an ended wait brings is used.  A wire that
@@ -276,4 +273,4 @@ class World:
         leaving = threading.Thread(target=last.clear, name="leave-world", daemon=True)
         leaving.start()
         if self.connects_late:
-            leaving.join(ABORT_S)
+            leaving.join(END_S)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from migration.transport import FORM_S
 from worker.device.environment import environment_of, visible
-from worker.world.nccl_groups import FORM_S
 
 
 def test_a_rank_sees_the_gpu_of_its_slot_by_the_name_that_the_pod_has_for_it():

@@ -200,20 +200,57 @@ def test_while_the_others_are_awaited_there_is_no_result():
     assert ended(waiting).result is not None
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_what_is_cancelled_frees_all_of_it_whenever_it_comes(when):
+def test_what_is_cancelled_once_it_is_ready_frees_all_of_it():
     services = InMemory()
-    if when == "before":
-        services.meeting.clear()
-        cancelled = prepare(services)
-        cancelled.cancel()
-        services.meeting.set()
-    else:
-        cancelled = ended(prepare(services))
-        cancelled.cancel()
-    assert ended(cancelled).result is None
+    cancelled = ended(prepare(services))
+    cancelled.cancel()
+    assert cancelled.result is None
     assert services.given_up() == (True, {1}, ["broken", "leave"], ["release"])
     assert cancelled.error is None
+
+
+def test_what_is_cancelled_while_the_members_meet_forms_no_world():
+    services = InMemory()
+    services.meeting.clear()
+    cancelled = prepare(services)
+    await_store(services)
+    cancelled.cancel()
+    services.meeting.set()
+    assert ended(cancelled).result is None
+    assert services.given_up() == (True, {1}, [], [])
+
+
+class Watched(HeldState):
+    """A state that a test sees freed."""
+
+    __slots__ = ("__weakref__",)
+
+
+def await_store(services):
+    """Return once the members are about to meet."""
+    deadline_s = time.monotonic() + 10
+    while ("connect_store", DIRECTIVE.store) not in services.asked:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+    return deadline_s
+
+
+def test_what_is_cancelled_keeps_no_state_though_its_thread_waits_on():
+    services, held = InMemory(), Watched(MODEL)
+    services.meeting.clear()
+    cancelled = Preparation(MODEL, DIRECTIVE, "tiny-a-0", 1, held, services, StillState())
+    deadline_s = await_store(services)
+    state = weakref.ref(held)
+    del held
+    assert state() is not None
+    cancelled.cancel()
+    try:
+        while state() is not None and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        assert cancelled.running
+        assert state() is None
+    finally:
+        services.meeting.set()
 
 
 def test_who_waits_at_the_store_is_told_that_it_was_cancelled():
