@@ -95,6 +95,11 @@ def first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters; where some are left out, `...` says so."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def reason_of(error: Exception) -> str:
     """Why a file could not be read, without the names that Python and its libraries use.
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
 from planner.errors import HeddleError
-from planner.wording import first_line
+from planner.wording import cut, first_line
 from worker.contract import ErrorKind
 from worker.errors import (
     CheckpointUnusable,
@@ -57,6 +57,7 @@ _DEVICE_WORDS = (
 _DEVICE_ERRORS = ("AcceleratorError", "OutOfMemoryError")
 _PEER_ERRORS = ("DistStoreError", "DistNetworkError", "DistBackendError", "DistError")
 _ALLOCATOR = "DefaultCPUAllocator: "
+SENTENCE_MOST = 2_000  # characters of a sentence: an error may quote a whole batch
 _OURS = ("planner", "migration", "worker")  # packages whose functions a site names
 
 
@@ -71,7 +72,7 @@ class Trouble(NamedTuple):
     def of(error: BaseException, prefix: str = "") -> Trouble:
         """The trouble that an error makes."""
         kind, sentence = describe_error(error)
-        return Trouble(prefix + sentence, kind, site_of(error))
+        return Trouble(cut(prefix + sentence, SENTENCE_MOST), kind, site_of(error))
 
 
 def has_lost_its_state(error: BaseException) -> bool:

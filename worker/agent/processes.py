@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from planner.wording import cut, first_line
 from worker.agent.compute_times import ComputeTimes
 from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
@@ -34,6 +35,8 @@ from worker.control.messages import (
 from worker.error_kinds import Trouble
 
 LOG = logging.getLogger(__name__)
+LINE_BYTES = 1 << 20  # of a message of a process at most; a report has some hundred
+WORDS_MOST = 200  # characters of what is wrong with a message
 REAP_S = 2.0  # after a process has closed its channel, for the fork server to tell its exit status
 
 
@@ -199,7 +202,7 @@ class Processes:
         self, slot: int | None, entry: str, arguments: dict[str, Any]
     ) -> None:
         ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES)
         key = self._next_key
         self._next_key += 1
         process = Process(slot=slot, writer=writer)
@@ -214,12 +217,25 @@ class Processes:
             return
         finally:
             theirs.close()
-        with contextlib.suppress(ConnectionError):  # it was killed with words of ours unread
-            while line := await reader.readline():
-                self._supervisor.heard(process, FROM_PROCESS.validate_json(line))
+        await self._receive(process, reader)
         await asyncio.sleep(REAP_S)
         if key in self._by_key and process.pid:  # it is gone, and the fork server says nothing
             self._remove_exited(process.pid, -signal.SIGKILL)
+
+    async def _receive(self, process: Process, reader: asyncio.StreamReader) -> None:
+        """Hear a process until it closes its channel; one that cannot be read is killed."""
+        try:
+            while line := await reader.readline():
+                self._supervisor.heard(process, FROM_PROCESS.validate_json(line))
+        except ConnectionError:  # it was killed with words of ours unread
+            return
+        except Exception as error:  # else its heartbeats would be lost, and it be taken for silent
+            name = "the store" if process.slot is None else f"the rank on GPU {process.slot}"
+            words = cut(first_line(error), WORDS_MOST)
+            sentence = f"a message of {name} could not be read, and it was killed: {words}"
+            LOG.exception("%s", sentence)
+            process.trouble = Trouble(sentence, "other")
+            process.signal(signal.SIGKILL)
 
     def _receive_from_fork_server(self) -> None:
         assert self._fork_server is not None

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from planner.wording import counted, demand_of, did_you_mean, first_line, reason_of
+from planner.wording import counted, cut, demand_of, did_you_mean, first_line, reason_of
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,11 @@ def test_what_a_value_must_be_is_said_in_plain_words(data, words):
     with pytest.raises(ValidationError) as caught:
         _Some.model_validate(data)
     assert demand_of(caught.value.errors()[0]) == words
+
+
+def test_a_text_that_is_too_long_is_cut_and_says_so():
+    assert cut("12345", 5) == "12345"
+    assert cut("123456", 5) == "12..."
 
 
 def test_the_first_line_of_an_error_is_what_happened():

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from migration.errors import NoFreePort, TransferFailed
 from worker.columns import by_column
-from worker.error_kinds import Trouble, describe_error, has_lost_its_state, site_of
+from worker.error_kinds import SENTENCE_MOST, Trouble, describe_error, has_lost_its_state, site_of
 from worker.errors import (
     DeviceSilent,
     EngineFailed,
@@ -142,6 +142,14 @@ def test_only_an_error_of_the_device_itself_ends_the_process(error, is_lost):
     assert has_lost_its_state(error) == is_lost
     if is_lost:
         assert describe_error(error)[0] == "device"
+
+
+def test_a_sentence_is_cut_and_its_kind_is_that_of_the_whole():
+    error = RuntimeError("x" * 100_000 + " out of memory")
+    trouble = Trouble.of(error, "epoch 2 was not reached: ")
+    assert len(trouble.sentence) == SENTENCE_MOST
+    assert trouble.sentence.startswith("epoch 2 was not reached: out of memory: xxx")
+    assert (trouble.sentence[-3:], trouble.kind) == ("...", "device")
 
 
 def test_a_site_is_the_class_and_our_innermost_function_whatever_the_sentence_says():
