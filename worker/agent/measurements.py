@@ -2,31 +2,34 @@
 
 The agent of rank 0 writes, so that one does under every plan; an epoch has a file of its own, as
 its rank 0 may be elsewhere than that of the epoch before.
-Invariant: training never waits for this disk; one that refuses costs the files and a line in the
-log, nothing else.
+Invariant: training never waits for this disk; one that refuses costs the rows of that time at most,
+and a line in the log.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
-import queue
-import threading
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from planner.cluster.gpu_types import HARDWARE
 from planner.model.flops import flops_per_token
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from worker.agent.row_queue import RowQueue, Writer
 from worker.contract import Directive
 from worker.step_record import EvaluationRecord, StepRecord
 
 LOG = logging.getLogger(__name__)
 FOLDER = "measurements"  # under the output folder
+TAIL_BYTES = 1 << 16  # of a file, in which its last line begins
 SCALARS = (  # of a record, as TensorBoard shows them
     "loss", "held_out_loss", "gradient_norm", "learning_rate", "loss_scale", "tokens_per_s", "mfu",
     "step_s",
@@ -101,8 +104,8 @@ class Measurements:
     def __init__(self, folder: Path, run: str | None = None) -> None:
         self._folder = folder / FOLDER
         self._run = run
-        self._lines = _Queue("lines of measurements", lambda: _Lines(self._folder))
-        self._board = _Queue("points for TensorBoard", lambda: _board(self._folder, run))
+        self._lines = RowQueue("lines of measurements", lambda: _Lines(self._folder))
+        self._board = RowQueue("points for TensorBoard", lambda: _board(self._folder, run))
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record soon."""
@@ -123,54 +126,6 @@ class Measurements:
         self._board.close(board_patience_s)
 
 
-class _Queue:
-    """Rows on their way to one writer, which is opened and used in a thread of its own."""
-
-    def __init__(self, what: str, open_writer: Callable[[], Writer]) -> None:
-        self._what = what
-        self._open = open_writer
-        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        self._added = 0
-        self._written = 0
-        # No thread that is joined at the end: it may hang with its disk.
-        self._thread = threading.Thread(target=self._write, name=what, daemon=True)
-        self._thread.start()
-
-    def add(self, row: dict[str, Any]) -> None:
-        self._added += 1
-        self._rows.put(row)
-
-    def close(self, patience_s: float) -> None:
-        """Wait while rows are written, then say how many are lost."""
-        self._rows.put(None)
-        before = -1
-        while self._thread.is_alive() and self._written > before:
-            before = self._written
-            self._thread.join(patience_s)
-        lost = self._added - self._written
-        if lost:
-            LOG.warning("%d of %d %s were not written", lost, self._added, self._what)
-
-    def _write(self) -> None:
-        try:
-            with contextlib.closing(self._open()) as writer:
-                while (row := self._rows.get()) is not None:
-                    writer.add(row)
-                    self._written += 1
-        except OSError as error:
-            LOG.warning("%s are not written any more: %s", self._what, error)
-
-
-class Writer(Protocol):
-    """Where rows go."""
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Write one row."""
-
-    def close(self) -> None:
-        """Write what is left."""
-
-
 class _Lines:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,11 +134,42 @@ class _Lines:
     def add(self, row: Mapping[str, Any]) -> None:
         what = "evaluations" if "held_out_loss" in row else "steps"
         name = f"{what}-epoch-{row['epoch']:04d}.jsonl"
-        with (self._folder / name).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        append_whole(self._folder / name, json.dumps(row).encode() + b"\n")
 
     def close(self) -> None:
         """Each line is in its file already."""
+
+
+def append_whole(path: Path, line: bytes) -> None:
+    """Append a line, all of it or nothing; what an earlier try has left of one is cut off.
+
+    Raises:
+        OSError: it was not appended.
+    """
+    with path.open("a+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        whole = _whole_bytes(file, end)
+        if whole < end:
+            file.truncate(whole)
+        try:
+            if file.write(line) < len(line):  # as a disk does that is full
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(whole)
+            raise
+
+
+def _whole_bytes(file: FileIO, end: int) -> int:
+    """Bytes of the lines that are whole."""
+    if not end:
+        return 0
+    file.seek(end - 1)
+    if file.read(1) == b"\n":
+        return end
+    file.seek(max(0, end - TAIL_BYTES))
+    tail = file.read(TAIL_BYTES)
+    return end - len(tail) + tail.rfind(b"\n") + 1
 
 
 class _NoBoard:

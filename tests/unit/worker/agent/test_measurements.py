@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import sys
 import threading
 from types import SimpleNamespace
@@ -13,7 +15,14 @@ from planner.cluster.gpu_types import find_gpu
 from planner.model.flops import flops_per_token
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.unit.worker.changes import MODEL, SPEC, change, plan
-from worker.agent.measurements import FOLDER, Measurements, ModelUse, peak_flops_s, row_of
+from worker.agent.measurements import (
+    FOLDER,
+    Measurements,
+    ModelUse,
+    append_whole,
+    peak_flops_s,
+    row_of,
+)
 from worker.step_record import EvaluationRecord, StepRecord
 
 PLAN = plan("1x1+1x1")
@@ -84,7 +93,29 @@ def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, cap
     files = Measurements(tmp_path)
     files.add(record())
     files.close(patience_s=30)
-    assert "measurements are not written any more" in caplog.text
+    assert "1 of 1 lines of measurements were not written" in caplog.text
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"a": 1}\n', b'{"a": 1}\n{"b": ', b'{"b": '])
+def test_a_line_follows_whole_lines_whatever_an_earlier_write_has_left(tmp_path, torn):
+    path = tmp_path / "lines"
+    path.write_bytes(torn)
+    append_whole(path, b'{"c": 2}\n')
+    assert path.read_bytes() == torn[: torn.rfind(b"\n") + 1] + b'{"c": 2}\n'
+
+
+def test_a_line_that_does_not_fit_leaves_nothing_of_itself(tmp_path):
+    path, limit = tmp_path / "lines", resource.getrlimit(resource.RLIMIT_FSIZE)
+    append_whole(path, b"1234567\n")
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12, limit[1]))
+    try:
+        with pytest.raises(OSError, match=r"No space|too large"):
+            append_whole(path, b"2345678\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == b"1234567\n"
 
 
 def steps_in(tmp_path):
