@@ -19,6 +19,9 @@ from worker.state.held_state import HeldState
 from worker.world.world import World
 
 
+UNAGREED_MOST = 3  # boundaries for all to hear of a suspension; then this rank saves meanwhile
+
+
 class Saves:
     """The saver of the epoch that trains; a job without checkpoints has none."""
 
@@ -31,6 +34,7 @@ class Saves:
         self._is_due = False  # by steps, until a save begins
         self._newest_s = 0.0  # when the newest save began, or the epoch
         self._is_told_to_suspend = self._is_told_to_save = False
+        self._unagreed = 0  # boundaries without agreement since it was told to suspend
         self._waits_for_evaluation = False  # of the step that is due
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
         self._since_s = 0.0  # when the suspension, or the end, began
@@ -42,6 +46,7 @@ class Saves:
         self._end_former()
         self._former, self._saver, self._suspension = self._saver, saver, None
         self._is_told_to_suspend = self._is_told_to_save = self._waits_for_evaluation = False
+        self._unagreed = 0
         self._newest_s = time.monotonic()
         how = move.directive.training.checkpoint
         self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
@@ -56,16 +61,20 @@ class Saves:
         self._is_told_to_suspend |= isinstance(message, Suspend)
 
     def ready(self) -> int | None:
-        """What this rank is ready for at the next boundary, if for anything."""
+        """What this rank is ready for at the next boundary, if for anything.
+
+        A suspension of which the others never hear must not keep them from saving.
+        """
         if self._saver is None:
             return None
-        if self._is_told_to_suspend:
-            return SUSPEND
         if (step := self._saver.reached_step) is not None:
             self._note_due(step + 1)
         is_due = self._every_s is not None and time.monotonic() - self._newest_s >= self._every_s
         is_due = is_due or self._is_due or self._is_told_to_save
-        return SAVE if is_due and not self._saver.is_writing else None
+        wish = SAVE if is_due and not self._saver.is_writing else None
+        if self._is_told_to_suspend and (wish is None or self._unagreed < UNAGREED_MOST):
+            return SUSPEND
+        return wish
 
     def at_boundary(
         self, spec: TrainingSpec, progress: Progress, layout: Layout | None, agreed: int | None
@@ -78,10 +87,11 @@ class Saves:
         if saver is None or spec.checkpoint is None or layout is None:
             return
         self._note_due(progress.step)
+        self._unagreed += self._is_told_to_suspend and agreed is None
         # At the boundary of a switch no vote says that all have written.
         saves = agreed == SAVE or (agreed is not None and self._is_due and not saver.is_running)
         if agreed == SUSPEND:
-            self._is_told_to_suspend = False
+            self._is_told_to_suspend, self._unagreed = False, 0
             self._suspension, self._since_s = (spec, progress, layout), time.monotonic()
             saver.hurry()
             self._begin_suspended()

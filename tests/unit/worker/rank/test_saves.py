@@ -22,7 +22,7 @@ from worker.control.messages import Save, Suspend
 from worker.engine.seam import SAVE, SUSPEND, Evaluation, Progress
 from worker.rank.move import plan_move
 from worker.rank.rank_state import Layout
-from worker.rank.saves import Saves
+from worker.rank.saves import UNAGREED_MOST, Saves
 from worker.state.still import StillState
 from worker.training_settings import Checkpointing
 
@@ -132,6 +132,23 @@ def test_steps_are_saved_as_often_as_the_job_says(tmp_path):
     train(2, rank)
     assert rank.ended() == [(2, "saved")]
     assert complete(rank.vault.names()) == (Attempt(epoch=1, step=2),)
+
+
+def test_a_suspension_that_reached_only_some_ranks_ends_no_saves(tmp_path):
+    both = [Rank(tmp_path, plan=TWO, rank=rank, every_steps=2) for rank in (0, 1)]
+    both[0].saves.hear(Suspend())
+    for step in range(1, 2 * UNAGREED_MOST):
+        train(step, *both)
+    saved = [step for step, outcome in both[0].ended() if outcome == "saved"]
+    assert saved == [step for step, outcome in both[1].ended() if outcome == "saved"]
+    assert saved
+    both[1].saves.hear(Suspend())  # it is still meant
+    until_s, votes = time.monotonic() + LIMIT_S, []
+    while set(votes) != {SUSPEND} and time.monotonic() < until_s:
+        step += 1
+        votes = [rank.saves.ready() for rank in both]
+        train(step, *both)
+    assert set(votes) == {SUSPEND}
 
 
 def test_a_step_that_is_due_while_a_rank_still_writes_is_made_up_for_later(tmp_path, monkeypatch):
