@@ -1,6 +1,7 @@
 """History of a run, gathered from reports and decisions while it happens.
 
-Invariant: append-only; what a report tells twice is kept once.
+Invariants: append-only; what a report tells twice is kept once.  What a step adds is bounded, but
+for its loss, and reading costs no more the longer a run is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from heddle.train.pod_steps import PodSteps
 from heddle.train.script import Event
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.report.timings import stall_of
@@ -71,7 +73,8 @@ class EpochTimes:
 class Recorder:
     """Everything the result and the view need."""
 
-    steps: dict[int, dict[str, dict[int, StepRecord]]] = field(default_factory=dict)
+    steps: dict[int, dict[str, PodSteps]] = field(default_factory=dict)  # by epoch and pod
+    step: int = 0  # completed ones
     evaluations: dict[int, EvaluationRecord] = field(default_factory=dict)
     switches: dict[int, dict[tuple[str, int], SwitchRecord]] = field(default_factory=dict)
     processes: dict[int, dict[int, dict[str, object]]] = field(default_factory=dict)
@@ -91,15 +94,9 @@ class Recorder:
     saves: dict[tuple[int, int, int], SaveRecord] = field(default_factory=dict)
     begins_at: int | None = None  # step of the checkpoint that was there before
     restores: dict[int, Restore] = field(default_factory=dict)  # by the epoch that began from it
+    _losses: dict[int, tuple[int, float]] = field(default_factory=dict)  # by step; with its epoch
     _halted_s: float | None = None
     _agreed_s: float | None = None
-
-    @property
-    def step(self) -> int:
-        """Completed steps."""
-        return max(
-            (s + 1 for pods in self.steps.values() for p in pods.values() for s in p), default=0
-        )
 
     @property
     def holds_state(self) -> bool:
@@ -114,7 +111,7 @@ class Recorder:
     def take_report(self, report: Report) -> None:
         """Keep what a report tells anew."""
         for step in report.steps:
-            self.steps.setdefault(step.epoch, {}).setdefault(report.pod, {})[step.step] = step
+            self._take_step(report.pod, step)
         for evaluation in report.evaluations:
             self.evaluations[evaluation.step] = evaluation
         for save in report.saves:
@@ -134,6 +131,12 @@ class Recorder:
                     "pid": rank.pid,
                     "started_s": rank.started_s,
                 }
+
+    def _take_step(self, pod: str, record: StepRecord) -> None:
+        self.steps.setdefault(record.epoch, {}).setdefault(pod, PodSteps()).add(record)
+        if record.epoch >= self._losses.get(record.step, (0, 0.0))[0]:
+            self._losses[record.step] = (record.epoch, record.loss)
+        self.step = max(self.step, record.step + 1)
 
     def take_decision(self, decision: Decision, observed: Observed, now: float) -> None:
         """Note when the loop did what."""
@@ -182,7 +185,7 @@ class Recorder:
 
     def _killed_s(self, epoch: int, halted_s: float) -> float | None:
         """The kill that an epoch recovers from: during the last step before it, or after that."""
-        before = [e for e in self.steps if e < epoch and self.steps[e]]
+        before = [e for e in self.steps if e < epoch]
         last_s = self.steps_of(max(before))[-1].start_s if before else 0.0
         kills_s = (each.at_s for each in self.happened if each.event.verb == "kill")
         return max((at_s for at_s in kills_s if last_s <= at_s <= halted_s), default=None)
@@ -196,23 +199,23 @@ class Recorder:
         return tuple(stall.stall_s for stall in found if stall is not None)
 
     def steps_of(self, epoch: int) -> tuple[StepRecord, ...]:
-        """An epoch's steps in order, as the pod saw them that saw the most."""
+        """An epoch's first step and its newest ones, as the pod saw them that saw the most."""
         pods = self.steps.get(epoch, {})
-        best = max(sorted(pods), key=lambda pod: len(pods[pod]), default=None)
-        return tuple(pods[best][step] for step in sorted(pods[best])) if best is not None else ()
+        best = max(sorted(pods), key=lambda pod: pods[pod].count, default=None)
+        return pods[best].records() if best is not None else ()
+
+    def memory_bytes(self, epoch: int) -> int:
+        """The most that a rank held in any step of an epoch; 0: not known."""
+        return max((pod.memory_bytes for pod in self.steps.get(epoch, {}).values()), default=0)
 
     def step_s(self, epoch: int) -> float | None:
-        """Median time from start to start of an epoch's steps, its first one left out."""
+        """Median time from start to start of an epoch's newest steps, its first one left out."""
         steps = self.steps_of(epoch)[1:]
         return median_step_s(steps)
 
     def losses(self) -> tuple[float, ...]:
         """The loss of every step in order; of a step that was trained again, the later one."""
-        found: dict[int, float] = {}
-        for epoch in sorted(self.steps):
-            for pod in sorted(self.steps[epoch]):
-                found.update({step: r.loss for step, r in self.steps[epoch][pod].items()})
-        return tuple(found[step] for step in sorted(found))
+        return tuple(self._losses[step][1] for step in sorted(self._losses))
 
     def _refuse(self, event: RecordEvent, observed: Observed, now: float) -> None:
         digest = event.key.rsplit("-", 1)[-1]

@@ -120,20 +120,19 @@ def _epoch(
         "step_s": recorder.step_s(record.epoch),
         "predicted_step_s": simulated_seconds(priced),
         "formula_step_s": priced.iteration_s,
-        "measured": _measured(steps),
+        "measured": _measured(steps, recorder.memory_bytes(record.epoch)),
         "predicted_memory_bytes": priced.peak_memory_bytes,
         "reconfiguration": _reconfiguration(recorder, facts, before, record) if before else None,
     }
 
 
-def _measured(steps: Sequence[StepRecord]) -> dict[str, float]:
-    """Medians over an epoch's steps, its first one left out; of the memory the most."""
+def _measured(steps: Sequence[StepRecord], memory_bytes: int) -> dict[str, float]:
+    """Medians over an epoch's newest steps, its first one left out; of the memory the most."""
     later = steps[1:] or steps
     names = ("tokens_per_s", "mfu", "forward_s", "backward_s", "waiting_s", "sync_s")
     found = {name: [v for s in later if (v := getattr(s, name)) is not None] for name in names}
     medians = {name: median(values) for name, values in found.items() if values}
-    memory = max((step.memory_bytes or 0 for step in steps), default=0)
-    return medians | ({"memory_bytes": memory} if memory else {})
+    return medians | ({"memory_bytes": memory_bytes} if memory_bytes else {})
 
 
 def _reconfiguration(

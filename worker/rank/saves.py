@@ -18,7 +18,6 @@ from worker.rank.rank_state import Layout
 from worker.state.held_state import HeldState
 from worker.world.world import World
 
-
 UNAGREED_MOST = 3  # boundaries for all to hear of a suspension; then this rank saves meanwhile
 
 

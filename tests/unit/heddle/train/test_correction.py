@@ -55,7 +55,7 @@ def test_a_kind_that_is_slower_than_the_others_is_found_by_the_ranks_that_have_i
 def late(step_s, compute_s):
     recorder = recorded()
     recorder.epochs = recorder.epochs[:1]
-    pods = recorder.steps[1]["demo-fast-1-0"]
+    pods = recorder.steps[1]["demo-fast-1-0"].newest
     for step, record in pods.items():
         pods[step] = record.model_copy(update={"start_s": step * step_s, "end_s": step * step_s})
     recorder.computing = {1: compute_s}

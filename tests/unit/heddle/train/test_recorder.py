@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heddle.train.pod_steps import STEPS_KEPT
 from heddle.train.recorder import EpochTimes, Happened, Recorder
 from heddle.train.script import Event
 from heddle_operator.state.epoch_record import EpochRecord
@@ -35,6 +36,38 @@ def test_a_step_that_is_told_twice_is_kept_once():
     recorder.take_report(report(step(1, 1, 1.0), step(1, 2, 2.0)))
     assert [s.step for s in recorder.steps_of(1)] == [0, 1, 2]
     assert recorder.step == 3
+
+
+def test_a_long_run_keeps_its_first_and_newest_steps_and_every_loss():
+    recorder, count = Recorder(), 3 * STEPS_KEPT
+    for index in range(count):
+        memory = {"memory_bytes": 900 if index == 5 else 100}
+        told = step(1, index, 0.5 * index, loss=float(index)).model_copy(update=memory)
+        recorder.take_report(report(told))
+    kept = [found.step for found in recorder.steps_of(1)]
+    assert kept == [0, *range(count - STEPS_KEPT, count)]
+    assert recorder.step == count
+    assert recorder.step_s(1) == pytest.approx(0.5)
+    assert recorder.memory_bytes(1) == 900
+    assert recorder.losses() == tuple(map(float, range(count)))
+    recorder.take_report(report(step(1, 7, 3.5, loss=7.0)))
+    assert [found.step for found in recorder.steps_of(1)] == kept
+
+
+def test_the_pod_is_asked_that_saw_the_most_steps():
+    recorder = Recorder()
+    recorder.take_report(report(*(step(1, i, float(i)) for i in range(3)), pod="b"))
+    recorder.take_report(report(step(1, 1, 1.0), step(1, 0, 0.0), pod="a"))
+    assert [found.step for found in recorder.steps_of(1)] == [0, 1, 2]
+    recorder.take_report(report(*(step(1, i, float(i)) for i in (3, 2)), pod="a"))
+    assert [found.step for found in recorder.steps_of(1)] == [0, 1, 2, 3]
+
+
+def test_an_old_report_that_comes_late_changes_no_loss():
+    recorder = Recorder()
+    recorder.take_report(report(step(2, 1, 3.0, 3.5)))
+    recorder.take_report(report(step(1, 0, 0.0, 5.0), step(1, 1, 1.0, 4.0)))
+    assert recorder.losses() == (5.0, 3.5)
 
 
 def test_the_first_step_of_an_epoch_does_not_count_for_its_median():
