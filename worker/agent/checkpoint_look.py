@@ -20,13 +20,17 @@ ANSWER_S = 30.0  # for a store that answers at all
 
 
 class CheckpointLook:
-    """The newest look; all methods run on the agent's event loop."""
+    """The newest look; all methods run on the agent's event loop.
 
-    def __init__(self, changed: Callable[[], None]) -> None:
-        """Call `changed` with each answer."""
+    One thread looks at a time: one that hangs with its disk can be neither ended nor joined.
+    """
+
+    def __init__(self, changed: Callable[[], None], answer_s: float = ANSWER_S) -> None:
+        """Call `changed` with each answer; one that takes longer than `answer_s` is a failure."""
         self._answer: FoundCheckpoints | None = None
         self._answered_s = 0.0
-        self._changed = changed
+        self._changed, self._answer_s = changed, answer_s
+        self._is_looking = False
         self._asked: Look | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,19 +48,33 @@ class CheckpointLook:
             return asked
         if self._asked == asked:
             return None
+        if self._timer is not None:
+            self._timer.cancel()
         self._asked = asked
+        late = _failed(asked, f"the folder did not answer within {self._answer_s:g} s")
+        self._timer = asyncio.get_running_loop().call_later(self._answer_s, self._take, asked, late)
+        if not self._is_looking:
+            self._look(asked)
+        return None
+
+    def _look(self, asked: Look) -> None:
+        """Look in a thread of its own: a pool would be joined at the end."""
         loop = asyncio.get_running_loop()
 
         def work() -> None:
             found = _answer(asked)
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(self._take, asked, found)
+                loop.call_soon_threadsafe(self._looked, asked, found)
 
-        late = f"the folder did not answer within {ANSWER_S:g} s"
-        self._timer = loop.call_later(ANSWER_S, self._take, asked, _failed(asked, late))
-        # No thread of a pool: a pool is joined at the end, and this one may hang with its disk.
+        self._is_looking = True
         threading.Thread(target=work, name="look", daemon=True).start()
-        return None
+
+    def _looked(self, asked: Look, found: FoundCheckpoints) -> None:
+        """A thread has come back; look again where another question waits."""
+        self._is_looking = False
+        self._take(asked, found)
+        if self._asked is not None:
+            self._look(self._asked)
 
     def _take(self, asked: Look, found: FoundCheckpoints) -> None:
         if self._asked != asked:
