@@ -13,14 +13,13 @@ from typing import Any
 
 import torch
 
-from migration.transport import END_S
 from worker.device.broken import Flag
 from worker.device.device import Parts
 from worker.device.gpus import check_type
+from worker.device.wait_limit import WaitLimit
 from worker.errors import DeviceSilent
 
 LOOK_S = 20e-6  # between two looks at an event; a copy to the host takes about as long
-FIRST_S = 15.0  # that a wait may take of which none has ended yet: kernels are loaded
 
 
 class CudaDevice:
@@ -36,7 +35,7 @@ class CudaDevice:
         # Of reads beside training.
         self._beside: Any = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         self._most_reserved = 0  # by torch, in the epochs before
-        self._longest_s: float | None = None  # of the waits that ended while nothing was broken
+        self._limit = WaitLimit()
 
     def check(self, gpu_type: str) -> None:
         """See `Device`."""
@@ -118,6 +117,7 @@ class CudaDevice:
         self._most_reserved = max(self._most_reserved, torch.cuda.max_memory_reserved())
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
+        self._limit.begin_epoch()
 
     def _read(self, tensor: torch.Tensor, is_late: Callable[[], bool]) -> torch.Tensor:
         """A copy in pinned memory, made in the current stream."""
@@ -136,7 +136,7 @@ class CudaDevice:
         """
         began_s = time.monotonic()
         late_s: float | None = None
-        limit_s = max(END_S, FIRST_S if self._longest_s is None else 2 * self._longest_s)
+        limit_s = self._limit.seconds
         while not reached.query():  # type: ignore[no-untyped-call] # torch's
             if is_late():
                 late_s = late_s or time.monotonic()
@@ -144,7 +144,7 @@ class CudaDevice:
                     raise DeviceSilent(limit_s)
             time.sleep(LOOK_S)
         if late_s is None:
-            self._longest_s = max(self._longest_s or 0.0, time.monotonic() - began_s)
+            self._limit.ended(time.monotonic() - began_s)
 
 
 def is_initialised() -> bool:
