@@ -266,7 +266,8 @@ class DeepSpeedEngine:
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
     def begin_pass(self) -> None:
-        """Tell the layers what the next forward pass computes."""
+        """Tell the layers what the next forward pass computes; a broken world needs none."""
+        self._world.broken.check()  # an evaluation may meet no peer for minutes
         self._current.context = next(self._contexts)
 
     def train_step(self, ready_epoch: int | None) -> StepResult:

@@ -85,7 +85,12 @@ def claims(_rank, store):
         warm_up()
         os.environ["LOCAL_RANK"] = "0"
         begin()
-        return {"kernels": _kernels(store), "engine": _train(store), "fp16": _step_in_fp16()}
+        return {
+            "kernels": _kernels(store),
+            "engine": _train(store),
+            "fp16": _step_in_fp16(),
+            "broken": _break_in_an_evaluation(store),
+        }
 
 
 class Told:
@@ -214,6 +219,30 @@ def _kernels(store):
             engine.train_step(None)
     assert len(step.seen) > 10
     return [changed, sorted(step.seen - warm.seen)]
+
+
+def _break_in_an_evaluation(store):
+    """Forward passes until a rank that evaluates alone ends, and why, once its world is broken."""
+    from worker.data.held_out import HeldOut
+    from worker.engine.deepspeed import DeepSpeedEngine
+    from worker.world.pace import RealPace
+
+    class Breaks(RealPace):
+        passes = 0
+
+        def forward(self):
+            self.passes += 1
+            if self.passes == 2:
+                bench.world.break_("told to halt")
+
+    with tempfile.TemporaryDirectory() as folder:
+        bench, pace = Bench(store, Path(folder), epoch=3), Breaks()
+        held_out = HeldOut(bench.dataset, 6)
+        engine = DeepSpeedEngine(bench.stage(), bench.dataset, pace, held_out)
+        with pytest.raises(ConnectionError) as caught:
+            engine.evaluate()
+        engine.release()
+    return [held_out.samples, pace.passes, str(caught.value)]
 
 
 def _train(store):
@@ -349,6 +378,10 @@ def test_building_and_releasing_an_engine_changes_no_number_and_opens_no_connect
     engine = found["engine"]
     assert (engine["changed by building"], engine["changed by releasing"]) == (0, 0)
     assert engine["connections"] == 0
+
+
+def test_a_rank_that_evaluates_alone_ends_between_two_micro_batches_once_its_world_broke(found):
+    assert found["broken"] == [6, 2, "told to halt"]
 
 
 def test_each_micro_batch_is_progress(found):
