@@ -50,6 +50,7 @@ from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from planner.plans.ranks import Seat
 from planner.plans.regions import common_refinement
+from worker.control.host_memory import drop
 from worker.data.dataset import Dataset
 from worker.data.held_out import HeldOut
 from worker.engine.accumulation import weighted
@@ -394,4 +395,4 @@ class DeepSpeedEngine:
         pipeline.__dict__.clear()
         self.__dict__.clear()
         LINKS.use(None)
-        threading.Thread(target=content.clear, name="free-engine", daemon=True).start()
+        threading.Thread(target=drop, args=(content,), name="free-engine", daemon=True).start()
