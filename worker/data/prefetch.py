@@ -75,11 +75,14 @@ class _Reading:
 
         Raises:
             Exception: what reading it raised.
+            RuntimeError: it was closed meanwhile, by another thread than this one.
         """
         with self._changed:
             if not self._waiting:
                 with waiting():
-                    self._changed.wait_for(lambda: self._waiting)
+                    self._changed.wait_for(lambda: self._waiting or self._is_stopped)
+            if self._is_stopped:
+                raise RuntimeError("these data are read no more")
             found = self._waiting[0]
             if isinstance(found, Exception):
                 raise found  # and again, whenever it is asked for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -105,6 +106,27 @@ def test_who_waits_for_a_micro_batch_says_so_and_who_finds_one_does_not():
     assert taken(batches) == [(0, 1), (0, 2)]
     assert said == ["waits", "came"]
     prefetch.close()
+
+
+def test_closing_ends_a_thread_that_was_left_while_it_waited():
+    answers, asked = threading.Event(), threading.Event()
+
+    @contextmanager
+    def waiting():
+        asked.set()
+        yield
+
+    def hung(step):
+        assert answers.wait(PATIENCE_S)
+        yield batch(step, 0)
+
+    prefetch = Prefetch(hung, waiting=waiting)
+    with ThreadPoolExecutor(1) as pool:
+        left = pool.submit(next, prefetch.of_step(0, 1))
+        assert asked.wait(PATIENCE_S)
+        prefetch.close()
+        assert isinstance(left.exception(PATIENCE_S), RuntimeError)
+    answers.set()
 
 
 def test_closing_does_not_wait_for_a_disk_that_does_not_answer():
