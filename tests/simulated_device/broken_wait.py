@@ -23,7 +23,7 @@ def count_early(engine) -> None:
 def claims(_rank, store):
     """{mutant: [whether the step failed, the step whose gradients it says to hold]}."""
     with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes
-        from tests.unit.worker.engine.test_deepspeed import Bench
+        from tests.unit.worker.benches import Bench
         from worker.device.device import CpuDevice
         from worker.engine.deepspeed import begin, warm_up
         from worker.world.world import World

@@ -25,7 +25,7 @@ from worker.agent.checkpoint_look import CheckpointLook
 from worker.agent.directives import Directives
 from worker.agent.folders import questions
 from worker.agent.fork_server_start import ForkServer
-from worker.agent.measurements import Measurements, ModelUse
+from worker.agent.measuring.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog

@@ -10,7 +10,7 @@ import pytest
 from migration.nccl_transport import NcclTransport
 from tests.fakes.transport import Board
 from tests.unit.worker.changes import MODEL, change, held_by, plan
-from tests.unit.worker.rank.test_preparation import InMemory, ended
+from tests.unit.worker.preparing import InMemory, ended
 from worker.control.connections import connections
 from worker.rank.change import Change
 from worker.rank.preparation import Prepared, Successor

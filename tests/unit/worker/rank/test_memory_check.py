@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.plans.pieces import Piece
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
-from tests.unit.worker.rank.test_preparation import DIRECTIVE, InMemory, ended, prepare
+from tests.unit.worker.preparing import DIRECTIVE, InMemory, ended, prepare
 from worker.contract import Resume
 from worker.control.activity import Activity
 from worker.engine.seam import Buffers

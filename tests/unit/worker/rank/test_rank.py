@@ -12,8 +12,8 @@ from torch.distributed import HashStore
 
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
+from tests.unit.worker.preparing import InMemory, ended
 from tests.unit.worker.rank.test_mailbox import pair
-from tests.unit.worker.rank.test_preparation import InMemory, ended
 from tests.unit.worker.switches import AT_7, Watched, members_of
 from worker.control.channel import Channel
 from worker.control.store_client import StoreClient

@@ -16,7 +16,7 @@ from heddle.train.preconditions.output_folder import OutputFolder, look
 from heddle_operator.apis.errors import InvalidJob
 from tests.refusals import refused
 from tests.unit.heddle.commands.test_weights import TINY, leave_parts
-from worker.agent.measurements import Measurements
+from worker.agent.measuring.measurements import Measurements
 from worker.step_record import StepRecord
 from worker.weights.run_record import RECORD, RunRecord
 

@@ -23,7 +23,7 @@ from planner.cluster.gpu_types import HARDWARE
 from planner.model.flops import flops_per_token
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from worker.agent.row_queue import RowQueue, Writer
+from worker.agent.measuring.row_queue import RowQueue, Writer
 from worker.contract import Directive
 from worker.step_record import EvaluationRecord, StepRecord
 

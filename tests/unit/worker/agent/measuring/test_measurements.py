@@ -1,4 +1,4 @@
-"""worker/agent/measurements.py: every step is a line of JSON and a point of TensorBoard."""
+"""worker/agent/measuring/measurements.py: each step is a line and a point of TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from planner.cluster.gpu_types import find_gpu
 from planner.model.flops import flops_per_token
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.unit.worker.changes import MODEL, SPEC, change, plan
-from worker.agent.measurements import (
+from worker.agent.measuring.measurements import (
     FOLDER,
     Measurements,
     ModelUse,

@@ -1,11 +1,11 @@
-"""worker/agent/row_queue.py: a disk that refuses for a while costs no later row, and no memory."""
+"""worker/agent/measuring/row_queue.py: a disk that refuses costs no later row."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from worker.agent.row_queue import RowQueue
+from worker.agent.measuring.row_queue import RowQueue
 
 PATIENCE_S = 30.0
 

@@ -1,0 +1,1 @@
+"""What an agent writes of each step into the output folder of a job."""
