@@ -29,8 +29,8 @@ from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
-from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.owned_objects import JobObjects, now_text
+from heddle_operator.kube.references.config import referenced_config
 from heddle_operator.ports.emitted_events import EmittedEvents
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger

@@ -33,7 +33,7 @@ from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.namespace_rules import NamespaceRules
 from heddle_operator.kube.paths import joined
-from heddle_operator.kube.plan_reference import PlanReference
+from heddle_operator.kube.references.plan import PlanReference
 from heddle_operator.kube.pod_events import PodEvents, waits_silently
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.refused_pods import RefusedPods
