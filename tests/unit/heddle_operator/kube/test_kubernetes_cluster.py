@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.kube import record_store
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.resources import epoch_config_map
 from heddle_operator.resources.pinned_workers import workers_to_json
@@ -57,7 +58,9 @@ def test_a_config_map_of_somebody_else_is_left_as_it_is_until_it_goes(run, metad
 
 
 @pytest.mark.parametrize("status", [400, 403, 413, 422])
-def test_a_record_that_the_server_takes_never_is_said_until_it_takes_one(run, status):
+def test_a_record_that_the_server_takes_never_is_said_until_it_takes_one(run, status, monkeypatch):
+    monkeypatch.setattr(record_store, "PAUSES_S", (0.0, 0.0))
+
     async def test(around, server):
         server.refuses["POST configmaps"] = (status, "a policy forbids it")
         with pytest.raises(ClusterUnavailable):
