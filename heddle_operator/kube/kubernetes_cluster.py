@@ -205,9 +205,9 @@ class KubeCluster:
         return next((int(p) for p in found if p is not None), self._rules.priority)
 
     async def _create(self, action: CreatePod) -> None:
-        workers, taken = self._store.workers(), self._cache.host_ports(action.node)
         try:
-            body = pod_body(self.job, action, workers, self._now_wall_s, taken)
+            taken = self._cache.host_ports(action.node)
+            body = pod_body(self.job, action, self._store.workers(), self._now_wall_s, taken)
             made = await self._api.create(self._path("pods"), body)
         except (ApiRefused, NoHostPort) as error:
             if isinstance(error, ApiRefused):
