@@ -36,6 +36,7 @@ from heddle_operator.telemetry.probes import health_application
 from worker.http_limits import serving
 
 LOG = logging.getLogger(__name__)
+LEASE_CONNECTIONS = 2  # a renewal that was given up may still hold one
 LOOK_S = 1.0  # between two looks at whether Kopf still watches
 
 
@@ -72,10 +73,13 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
     async with (
         await connect() as api,
         await connect(connections=0) as watching,  # each watch takes a connection for good
+        # No renewal waits behind the writes of the jobs.
+        await connect(connections=LEASE_CONNECTIONS) as leasing,
         _background() as background,
     ):
+        leasing.clock = api.clock  # what both hear tells of one server
         planners = PlannerPool(nicer=NICER)
-        elector = LeaderElector(api, options.lease)
+        elector = LeaderElector(leasing, options.lease)
         cache = ObjectCache(
             lambda uid: controller.enqueue(uid),
             lambda namespace: controller.enqueue_namespace(namespace),

@@ -6,6 +6,7 @@ watch tells of it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import zlib
@@ -22,7 +23,7 @@ from heddle_operator.inventory.nodes import NodeRequirements, is_ready, unhealth
 from heddle_operator.inventory.pods import view_pod
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import ApiRefused, Body, KubeApi
+from heddle_operator.kube.client import CONNECTIONS, ApiRefused, Body, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.namespace_rules import NamespaceRules
 from heddle_operator.kube.paths import joined
@@ -46,6 +47,8 @@ from heddle_operator.state.snapshot import Observed, ObservedPod
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
 DELETE_GRACE_S = 1
+# Half of all requests: a job that makes a thousand pods keeps room for the writes of the others.
+PODS_AT_ONCE = CONNECTIONS // 2
 GROWTH_PAUSE_S = 0.5  # changes that let a job grow, and that are no other matter of its, are one
 MOMENTS_S = 0.25
 HeldNodes = Mapping[str, tuple[int, int]]
@@ -87,6 +90,7 @@ class KubeCluster:
         self._offset_s = api.clock.offset_s
         mine = job.metadata.namespace, job.metadata.uid
         self._refused = RefusedPods()
+        self._pod_turns = asyncio.Semaphore(PODS_AT_ONCE)
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
         self._pod_events = PodEvents(api, job.metadata.namespace)
         self._malformed = MalformedObjects()
@@ -145,10 +149,9 @@ class KubeCluster:
         """
         try:
             match action:
-                case CreatePod():
-                    await self._create(action)
-                case DeletePod():
-                    await self._delete(action)
+                case CreatePod() | DeletePod():
+                    async with self._pod_turns:
+                        await self._apply_to_pod(action)
                 case AdoptPlan():
                     await self._store.adopt(action)
                 case SealEpoch() | CloseEpoch():
@@ -157,6 +160,13 @@ class KubeCluster:
                     await self._store.prune(action)
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
+
+    async def _apply_to_pod(self, action: CreatePod | DeletePod) -> None:
+        match action:
+            case CreatePod():
+                await self._create(action)
+            case DeletePod():
+                await self._delete(action)
 
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
         now_wall_s, found = self._now_wall_s, []

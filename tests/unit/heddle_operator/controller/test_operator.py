@@ -217,3 +217,24 @@ def test_a_waiting_operator_ends_at_once_when_told(tmp_path):
         assert operators.holder() == "another"
 
     run(tmp_path, test)
+
+
+def test_the_lease_is_renewed_beside_requests_that_hang(tmp_path, monkeypatch):
+    async def test(server, operators):
+        async def hang(request, path):
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(server, "_patch", hang)  # what writes a status
+        await put_invalid_job(server)
+        for number in range(60):
+            of_another = JOB.replace("/tiny", f"/tiny-{number}")
+            await server.put(of_another, {**server.objects[JOB], "metadata": {}})
+        process, _ = await operators.start()
+        await operators.until_led_by(process)
+        await server.until(lambda s: sum(what[0] == "PATCH" for what in s.requests) > 31)
+        renewed = server.requests.count(("PUT", LEASE))
+        await server.until(lambda s: s.requests.count(("PUT", LEASE)) > renewed + 4)
+        process.kill()
+        assert b"could not be renewed in time" not in await process.stderr.read()
+
+    run(tmp_path, test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.kube import record_store
-from heddle_operator.kube.kubernetes_cluster import KubeCluster
+from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE, KubeCluster
 from heddle_operator.resources import epoch_config_map
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
@@ -355,5 +356,28 @@ def test_pods_of_two_jobs_with_the_network_of_one_host_have_two_ports_and_a_thir
         assert sorted(row["containerPort"] for (row,) in pods) == [9000, 9001]
         (refused,) = (await ours.observe()).refusals
         assert refused.name == "tiny-a-1"
+
+    run(test)
+
+
+def test_a_job_that_makes_many_pods_leaves_connections_to_others(run, monkeypatch):
+    async def test(around, server):
+        answered, post, waiting = asyncio.Event(), server._post, []
+
+        async def slow(request, path):
+            waiting.append(path)
+            await answered.wait()
+            return await post(request, path)
+
+        monkeypatch.setattr(server, "_post", slow)
+        pods = [CreatePod(f"tiny-a-{number}", "a", number, 1) for number in range(100)]
+        making = asyncio.gather(*map(around.adapter.apply, pods))
+        await server.until(lambda _: len(waiting) == PODS_AT_ONCE)
+        async with asyncio.timeout(5):
+            await around.api.get("/api/v1/nodes")
+        assert len(waiting) == PODS_AT_ONCE
+        answered.set()
+        await making
+        assert len(server.of("pods")) == len(pods)
 
     run(test)
