@@ -92,7 +92,7 @@ class KubeCluster:
         self._refused = RefusedPods()
         self._pod_turns = asyncio.Semaphore(PODS_AT_ONCE)
         self._rules = NamespaceRules(api, cache, job.metadata.namespace)
-        self._pod_events = PodEvents(api, job.metadata.namespace)
+        self._pod_events = PodEvents(api, job.metadata.namespace, trigger)
         self._malformed = MalformedObjects()
         self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._malformed.read)
         # Where a change may concern many jobs, each looks at a moment of its own.
@@ -110,7 +110,7 @@ class KubeCluster:
         spec = pod_spec_of(self.job, workers)
         required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
         seen = self._nodes.look(required, self._jobs(), now)
-        pods = await self._with_words(self._pods(seen.held))
+        pods = self._with_words(self._pods(seen.held))
         epochs = tuple(record for record, _ in self._store.records())
         self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
         return Observed(
@@ -161,6 +161,10 @@ class KubeCluster:
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
 
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        await self._pod_events.close()
+
     async def _apply_to_pod(self, action: CreatePod | DeletePod) -> None:
         match action:
             case CreatePod():
@@ -189,7 +193,7 @@ class KubeCluster:
             for pod in found
         )
 
-    async def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
+    def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
         """The pods, with what the kubelet says of those that wait without a word."""
         bodies = {b["metadata"]["name"]: b for b in self._own("Pod")}
         silent = {
@@ -197,13 +201,12 @@ class KubeCluster:
             for pod in pods
             if pod.phase == "pending" and not pod.problem and waits_silently(bodies[pod.name])
         }
-        self._pod_events.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
-        found, now_wall_s = [], self._now_wall_s
-        for pod in pods:
-            waits = pod.name in silent
-            words = await self._pod_events.of(silent[pod.name], now_wall_s) if waits else None
-            found.append(replace(pod, cause=words[0], problem=words[1]) if words else pod)
-        return tuple(found)
+        known = self._pod_events.known(silent.values(), self._now_wall_s)
+        words = {name: known.get(body["metadata"]["uid"]) for name, body in silent.items()}
+        return tuple(
+            replace(pod, cause=said[0], problem=said[1]) if (said := words.get(pod.name)) else pod
+            for pod in pods
+        )
 
     def _trials(self) -> Iterator[Body]:
         workers, largest = self._store.workers(), self._cache.inventory.largest_gpus
