@@ -91,7 +91,7 @@ class KubeCluster:
         mine = job.metadata.namespace, job.metadata.uid
         self._refused = RefusedPods()
         self._pod_turns = asyncio.Semaphore(PODS_AT_ONCE)
-        self._rules = NamespaceRules(api, cache, job.metadata.namespace)
+        self._rules = NamespaceRules(api, cache, job.metadata.namespace, trigger)
         self._pod_events = PodEvents(api, job.metadata.namespace, trigger)
         self._malformed = MalformedObjects()
         self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._malformed.read)
@@ -112,6 +112,8 @@ class KubeCluster:
         seen = self._nodes.look(required, self._jobs(), now)
         pods = self._with_words(self._pods(seen.held))
         epochs = tuple(record for record, _ in self._store.records())
+        # A job with pods is not held up by an answer that matters to further ones alone.
+        has_pods = any(record.outcome in ("open", "live") for record in epochs)
         self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
         return Observed(
             nodes=seen.nodes,
@@ -122,7 +124,7 @@ class KubeCluster:
             refusals=self._refused.wanted(pods, epochs),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
             headroom=self._rules.headroom(spec, now, per_gpu_of(spec, workers)),
-            template_problem=await self._rules.template_problem(self._trials, now),
+            template_problem=await self._rules.template_problem(self._trials, now, not has_pods),
             priority=self._priority(),
             taken=tuple(filter(None, (self._store.taken,))),
             unrecorded=self._store.unrecorded,
@@ -164,6 +166,7 @@ class KubeCluster:
     async def close(self) -> None:
         """Ask for nothing more."""
         await self._pod_events.close()
+        await self._rules.close()
 
     async def _apply_to_pod(self, action: CreatePod | DeletePod) -> None:
         match action:

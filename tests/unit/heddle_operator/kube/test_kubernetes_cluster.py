@@ -381,3 +381,22 @@ def test_a_job_that_makes_many_pods_leaves_connections_to_others(run, monkeypatc
         assert len(server.of("pods")) == len(pods)
 
     run(test)
+
+
+def test_a_job_with_pods_is_seen_beside_a_webhook_that_hangs(run, monkeypatch):
+    async def test(around, server):
+        await around.node()
+        await around.adapter.apply(ADOPT)
+        restarted, asked = around.another(around.adapter.job), []
+
+        async def hang(request, path):
+            asked.append(path)
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(server, "_post", hang)
+        async with asyncio.timeout(5):
+            assert len((await restarted.observe()).epochs) == 1
+        await server.until(lambda _: asked)
+        await restarted.close()
+
+    run(test)
