@@ -43,7 +43,8 @@ def ask(occasion: Occasion) -> Decision:
             message="the planner weighs the GPU types for the job",
             look_again_s=occasion.again,
         )
-    request = plan_request(view.job, observed, composition, live.plan if live else None)
+    current = live.plan if live else None
+    request = plan_request(view.job, observed, composition, current, occasion.reason)
     reply = observed.replies.get(request.key)
     if occasion.reason == "drain" and live is not None:
         emergency_s = emergency_left_s(view, live, reply is not None)

@@ -42,6 +42,28 @@ def test_a_plan_is_asked_for_once_while_the_answer_is_out():
     assert operator.decision.phase == "Planning"
 
 
+@pytest.mark.parametrize("reason", ["start", "join", "drain", "loss"])
+def test_a_request_says_why_it_is_asked(reason):
+    operator = (
+        running("a", "b")
+        if reason != "start"
+        else FakeOperator(job := a_job(), a_cluster(job, "a"))
+    )
+    cluster = operator.cluster
+    if reason == "join":
+        cluster.add_node("c")
+    elif reason == "drain":
+        cluster.drain("b")
+    elif reason == "loss":
+        cluster.kill_node("b")
+
+    def asks(decision):
+        return any(isinstance(action, RequestPlan) for action in decision.actions)
+
+    decision = operator.run(asks)
+    assert {a.reason for a in decision.actions if isinstance(a, RequestPlan)} == {reason}
+
+
 def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
     operator = running("a", "b")
     operator.cluster.drain("b")
