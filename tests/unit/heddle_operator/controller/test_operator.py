@@ -219,6 +219,23 @@ def test_a_waiting_operator_ends_at_once_when_told(tmp_path):
     run(tmp_path, test)
 
 
+def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path):
+    async def test(server, operators):
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+            process, _ = await operators.start("--port", str(port))
+            assert await asyncio.wait_for(process.wait(), 40) == 2
+        said = (await process.stderr.read()).decode()
+        assert said == (
+            f"Error: the operator cannot listen on port {port}: Address already in use; "
+            "give a free one by --port\n"
+        )
+
+    run(tmp_path, test)
+
+
 def test_the_lease_is_renewed_beside_requests_that_hang(tmp_path, monkeypatch):
     async def test(server, operators):
         async def hang(request, path):
