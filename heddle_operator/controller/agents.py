@@ -213,6 +213,19 @@ class Agents:
         return self._wait_s + self._answer_s
 
     async def _watch(self, name: str, address: str) -> None:
+        """Follow an agent until cancelled; a defect of ours ends no watch, and is logged once."""
+        said = ""
+        while True:
+            try:
+                await self._follow(name, address)
+            except Exception as error:
+                if str(error) != said:
+                    LOG.exception("agent of %s is followed anew", name)
+                said = str(error)
+                self._mark_unreachable(name, error)
+            await asyncio.sleep(RETRY_S[1])
+
+    async def _follow(self, name: str, address: str) -> None:
         version, step, failures, wait_s = -1, 0, 0, self._wait_s
         pace = Pace(REPORT_PAUSE_S, REPORT_BURST)
         while True:

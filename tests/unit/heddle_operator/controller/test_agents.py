@@ -64,6 +64,27 @@ def test_an_agent_that_does_not_answer_is_unreachable_and_its_last_report_is_kep
     run(test)
 
 
+def test_a_defect_in_what_is_made_of_a_report_ends_no_watch(monkeypatch, caplog):
+    monkeypatch.setattr(agents_module, "RETRY_S", (0.01, 0.01))
+
+    async def test(agents, trigger, server, address):
+        breaks = [SystemError("a defect")] * 3
+
+        def on_report(report):
+            if breaks:
+                raise breaks.pop()
+
+        agents._on_report = on_report
+        agents.watch([pod(address)])
+        await until(trigger, lambda: not breaks and is_heard(agents))
+        assert caplog.text.count("agent of p is followed anew") == 1
+
+    def is_heard(agents):
+        return "p" in agents.views and agents.views["p"].unreachable_since_s is None
+
+    run(test)
+
+
 def test_an_answer_of_any_length_costs_the_operator_no_more_than_it_reads(monkeypatch, caplog):
     """A pod whose owner is hostile, or broken, answers for ever."""
     caplog.set_level("INFO")
