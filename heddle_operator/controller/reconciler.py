@@ -22,6 +22,7 @@ from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.ports.cluster import Cluster
+from heddle_operator.ports.emitted_events import EmittedEvents
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.rules.demand import demand_of
 from heddle_operator.state.actions import (
@@ -42,7 +43,6 @@ from heddle_operator.state.actions import (
     SendSuspend,
 )
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed
@@ -66,6 +66,7 @@ class Reconciler:
     Attributes:
         view: the look of the newest pass.
         done: the actions of its decision that were done.
+        emitted: the Events that were told; who tells others of the job adds them.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Reconciler:
         self._on_event = on_event
         self._arbiter = arbiter
         self._speeds = speeds
-        self._emitted: Recent[str] = Recent()
+        self.emitted = EmittedEvents()
         self._last = ("", "")
         self._recovering_since_s: float | None = None
         self._reached_step: int | None = None
@@ -203,7 +204,7 @@ class Reconciler:
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
-                if self._emitted.add(action.key):
+                if self.emitted.add(action, time.monotonic()):
                     LOG.info("%s", action)
                     self._on_event(action)
             case _:

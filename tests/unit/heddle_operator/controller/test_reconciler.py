@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.controller import reconciler
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
+from heddle_operator.epochs.decide import decide
+from heddle_operator.ports.emitted_events import BURST
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -177,6 +180,21 @@ def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
     assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
     assert refusals == []
     assert cluster.created[0] == "tiny-b-0"
+
+
+def test_few_events_of_one_reason_are_told_however_many_a_decision_holds(monkeypatch):
+    told = []
+    _, loop = a_loop(on_event=told.append)
+    many = tuple(RecordEvent(f"kept-{n}", "PlanKept", "it is kept") for n in range(3 * BURST))
+
+    def decide_more(view):
+        decision = decide(view)
+        return replace(decision, actions=(*decision.actions, *many))
+
+    monkeypatch.setattr(reconciler, "decide", decide_more)
+    asyncio.run(loop.reconcile())
+    assert len([event for event in told if event.reason == "PlanKept"]) == BURST
+    assert not loop.emitted.add(RecordEvent("another", "PlanKept", "it is kept"), time.monotonic())
 
 
 @pytest.mark.parametrize("error", [ClusterUnavailable, ClusterConflict])

@@ -145,6 +145,22 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
 
 
+def test_nodes_that_come_and_go_make_no_further_event_of_a_planner_without_a_plan():
+    def event(*names, gpus):
+        job = a_job()
+        operator = FakeOperator(job, a_cluster(job, *names))
+        (request,) = operator.reconcile().actions
+        reply = PlanReply(plan=None, problem=f"memory binds on {len(names)}", gpus=gpus)
+        observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
+        (found,) = decide(view_of(job, observed, operator.cluster.now)).actions
+        return found
+
+    one, two = event("a", gpus=1), event("a", "b", gpus=2)
+    assert one.message != two.message
+    assert one.key == two.key
+    assert event("a", gpus=0).key != one.key, "a search that failed is another cause"
+
+
 def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_the_gpus():
     job = a_job(minGPUs=1, maxGPUs=1)
     operator = FakeOperator(job, a_cluster(job, "a", "b"))
