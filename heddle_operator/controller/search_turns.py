@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, kw_only=True)
 class _Asked:
     """A search that waits.
 
@@ -65,7 +65,14 @@ class SearchTurns:
         start = self._next.get(key, rounds[rank])
         self._next[key] = start + 1
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asked = _Asked(job, slots, rank, start, next(self._arrivals), granted)
+        asked = _Asked(
+            job=job,
+            slots=slots,
+            rank=rank,
+            start=start,
+            arrival=next(self._arrivals),
+            granted=granted,
+        )
         self._waiting.append(asked)
         self._grant()
         try:

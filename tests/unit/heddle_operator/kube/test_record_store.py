@@ -9,11 +9,13 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.kube import record_store
+from heddle_operator.resources import epoch_config_map
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch
 from tests.unit.heddle_operator.controller import stage
 from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, runner
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
+EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 LIVE = CloseEpoch(epoch=1, outcome="live")
 
 
@@ -123,3 +125,64 @@ def test_a_job_whose_record_is_refused_asks_seldom(tmp_path, monkeypatch, caplog
         assert job.server.objects[stage.JOB]["status"]["phase"]
 
     stage.runner(tmp_path, monkeypatch)(test)
+
+
+@pytest.mark.parametrize("metadata", [EARLIER, {}], ids=["of an earlier job", "of somebody"])
+def test_a_config_map_of_somebody_else_is_left_as_it_is_until_it_goes(run, metadata):
+    async def test(around, server):
+        path = f"{MAPS}/tiny-epoch-1"
+        held = await server.put(path, {"metadata": metadata, "data": {"a": "b"}})
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        assert server.objects[path] == held
+        (words,) = (await around.observe()).taken
+        assert words.endswith("remove it, or give the job another name")
+        await server.remove(path)
+        await around.adapter.apply(ADOPT)
+        observed = await around.observe()
+        assert ([record.epoch for record in observed.epochs], observed.taken) == ([1], ())
+
+    run(test)
+
+
+@pytest.mark.parametrize("status", [400, 403, 413, 422])
+def test_a_record_that_the_server_takes_never_is_said_until_it_takes_one(run, status, monkeypatch):
+    monkeypatch.setattr(record_store, "PAUSES_S", (0.0, 0.0))
+
+    async def test(around, server):
+        server.refuses["POST configmaps"] = (status, "a policy forbids it")
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        assert "a policy forbids it" in (await around.observe()).unrecorded
+        server.refuses.clear()
+        await around.adapter.apply(ADOPT)
+        assert (await around.observe()).unrecorded == ""
+
+    run(test)
+
+
+def test_a_plan_that_could_not_be_sealed_is_not_adopted(run, monkeypatch):
+    monkeypatch.setattr(epoch_config_map, "MOST_BYTES", 500)
+
+    async def test(around, server):
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        observed = await around.observe()
+        assert observed.epochs == ()
+        assert "a ConfigMap holds 500" in observed.unrecorded
+
+    run(test)
+
+
+def test_of_two_operators_the_second_to_write_a_record_looks_again(run):
+    async def test(around, server):
+        late = around.another()
+        await around.adapter.apply(ADOPT)
+        with pytest.raises(ClusterConflict):
+            await late.apply(ADOPT)
+        await around.adapter.apply(CloseEpoch(epoch=1, outcome="live"))
+        with pytest.raises(ClusterConflict):
+            await late.apply(CloseEpoch(epoch=1, outcome="aborted"))
+        assert [r.outcome for r in (await around.observe()).epochs] == ["live"]
+
+    run(test)
