@@ -320,3 +320,24 @@ def test_messages_of_long_ago_are_not_remembered(monkeypatch):
         assert agents._sent == {}
 
     run(test)
+
+
+def test_a_defect_in_what_is_made_of_a_report_ends_no_watch(monkeypatch, caplog):
+    monkeypatch.setattr(agents_module, "RETRY_S", (0.01, 0.01))
+
+    async def test(agents, trigger, server, address):
+        breaks = [SystemError("a defect")] * 3
+
+        def on_report(report):
+            if breaks:
+                raise breaks.pop()
+
+        agents._on_report = on_report
+        agents.watch([pod(address)])
+        await until(trigger, lambda: not breaks and is_heard(agents))
+        assert caplog.text.count("agent of p is followed anew") == 1
+
+    def is_heard(agents):
+        return "p" in agents.views and agents.views["p"].unreachable_since_s is None
+
+    run(test)

@@ -1,11 +1,10 @@
-"""Reports that no agent of ours sends, and defects in what is made of one."""
+"""Answers that no agent of ours gives cost the operator little, and are said."""
 
 from __future__ import annotations
 
 from aiohttp import web
 
-from heddle_operator.controller import agents as agents_module
-from heddle_operator.controller.agents import ANSWER_MAX_BYTES, RANKS_MOST
+from heddle_operator.controller.agent_answers import ANSWER_MAX_BYTES, RANKS_MOST
 from tests.unit.heddle_operator.controller.agent_server import pod, run, until
 from worker.contract import (
     EXITS_KEPT,
@@ -18,27 +17,6 @@ from worker.contract import (
     StepRecord,
     SwitchRecord,
 )
-
-
-def test_a_defect_in_what_is_made_of_a_report_ends_no_watch(monkeypatch, caplog):
-    monkeypatch.setattr(agents_module, "RETRY_S", (0.01, 0.01))
-
-    async def test(agents, trigger, server, address):
-        breaks = [SystemError("a defect")] * 3
-
-        def on_report(report):
-            if breaks:
-                raise breaks.pop()
-
-        agents._on_report = on_report
-        agents.watch([pod(address)])
-        await until(trigger, lambda: not breaks and is_heard(agents))
-        assert caplog.text.count("agent of p is followed anew") == 1
-
-    def is_heard(agents):
-        return "p" in agents.views and agents.views["p"].unreachable_since_s is None
-
-    run(test)
 
 
 def test_an_answer_of_any_length_costs_the_operator_no_more_than_it_reads(monkeypatch, caplog):
