@@ -96,6 +96,7 @@ class Reconciler:
         self._speeds = speeds
         self.emitted = EmittedEvents()
         self._last = ("", "")
+        self._again_s: float | None = None  # after what was not done in this pass
         self._recovering_since_s: float | None = None
         self._reached_step: int | None = None
         self.view: View | None = None
@@ -151,10 +152,9 @@ class Reconciler:
         if said != self._last:
             LOG.info("%s", decision.message)
             self._last = said
+        self._again_s = None
         self.done = await self._apply_all(decision.actions)
-        if len(self.done) < len(decision.actions):
-            return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
-        return decision
+        return replace(decision, look_again_s=sooner(decision.look_again_s, self._again_s))
 
     async def _apply_all(self, actions: Iterable[Action]) -> tuple[Action, ...]:
         """Do what can be done now, and answer what was done.
@@ -212,9 +212,12 @@ class Reconciler:
                     await self._cluster.apply(action)
                 except ClusterConflict as error:
                     LOG.info("%s", error)
+                    self._again_s = sooner(self._again_s, RETRY_S)
                     return False
                 except ClusterUnavailable as error:
                     LOG.warning("not done: %s: %s", action, error)
+                    again_s = RETRY_S if error.again_s is None else error.again_s
+                    self._again_s = sooner(self._again_s, again_s)
                     return False
         return True
 

@@ -128,7 +128,7 @@ class RecordStore:
             check_size(body, sum(p.gpus for p in plans), sum(len(p.nodes) for p in plans))
         except RecordTooLarge as error:
             self.unrecorded = str(error)
-            raise ClusterUnavailable(str(error)) from None
+            raise ClusterUnavailable(str(error), again_s=PAUSES_S[1]) from None
         self._check_pause()
         try:
             made = await self._api.create(self._path(), body)
@@ -214,8 +214,9 @@ class RecordStore:
         Raises:
             ClusterUnavailable: in the words of that refusal.
         """
-        if time.monotonic() < self._try_again_s:
-            raise ClusterUnavailable(self.unrecorded)
+        left_s = self._try_again_s - time.monotonic()
+        if left_s > 0:
+            raise ClusterUnavailable(self.unrecorded, again_s=left_s)
 
     def _note_refused(self, error: ApiRefused) -> None:
         """A record that the API server does not take as it is will not be taken the next time."""
