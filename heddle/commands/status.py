@@ -119,7 +119,7 @@ async def _plan(namespace: str | None, job: str) -> dict[str, Any]:
     from heddle_operator.apis.errors import OperatorError
     from heddle_operator.apis.heddlejob import load_job
     from heddle_operator.kube.client import connect
-    from heddle_operator.kube.config_reference import referenced_config
+    from heddle_operator.kube.references.config import referenced_config
     from heddle_operator.resources.epoch_config_map import epoch_name, record_of_body
 
     async with await connect() as api:

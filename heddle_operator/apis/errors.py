@@ -73,7 +73,16 @@ class ClusterConflict(OperatorError):
 
 
 class ClusterUnavailable(OperatorError):
-    """The cluster did not do what was asked, and may do it later; the old plan trains on."""
+    """The cluster did not do what was asked, and may do it later; the old plan trains on.
+
+    Attributes:
+        again_s: seconds after which another try may do; None: soon.
+    """
+
+    def __init__(self, *words: object, again_s: float | None = None) -> None:
+        """Say why."""
+        super().__init__(*words)
+        self.again_s = again_s
 
 
 class NameTaken(OperatorError):

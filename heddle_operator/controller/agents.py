@@ -13,11 +13,16 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Annotated
 
 import aiohttp
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
+from heddle_operator.controller.agent_answers import (
+    misunderstanding,
+    read_answer,
+    refusal_in,
+    report_in,
+)
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
@@ -25,46 +30,21 @@ from heddle_operator.state.snapshot import AgentView, ObservedPod
 from planner.pauses import doubled_s
 from worker.columns import compressed_directive
 from worker.contract import (
-    EXITS_KEPT,
-    RECORDS_KEPT,
-    SAVES_KEPT,
     Directive,
-    EvaluationRecord,
     Halt,
     Look,
-    RankExit,
-    RankReport,
-    Refusal,
     Report,
-    SaveRecord,
-    StepRecord,
-    SwitchRecord,
 )
 
 LOG = logging.getLogger(__name__)
 RETRY_S = (0.05, 1.0)  # first and longest pause after an agent did not answer
 SENT_KEPT = 4096  # messages that are remembered, before those of which the pause has passed go
 RESEND_S = 1.0  # a directive that was refused or got lost is sent again after so long
-_SAME_IMAGE = "give workers and operator the same image"
-ANSWER_MAX_BYTES = 6 << 20  # of any answer; a report with all that an agent keeps has 5 MiB
-RANKS_MOST = 64  # of a pod, one for each GPU; machines have 16 at most
 REPORT_PAUSE_S, REPORT_BURST = 0.1, 10  # of one pod: a change is several reports within tenths
 READING_SHARE = 20  # a pod pauses so many times as long as it took to read its report
-WORDS_MOST = 1024  # letters of a sentence of an agent: it goes into logs, records and statuses
 ANSWER_S = 2.5  # an agent's loop answers within milliseconds; longer means that it hangs
 BEAT_LATE_S = 2.0  # ranks beat every second; one that is late is looked at more often
 LATE_WAIT_S = 0.5
-
-
-class _Heard(Report):
-    """A report, no longer than one that an agent of ours sends: pods belong to others."""
-
-    ranks: Annotated[tuple[RankReport, ...], Field(max_length=RANKS_MOST)] = ()
-    exits: Annotated[tuple[RankExit, ...], Field(max_length=EXITS_KEPT)] = ()
-    steps: Annotated[tuple[StepRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
-    switches: Annotated[tuple[SwitchRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
-    evaluations: Annotated[tuple[EvaluationRecord, ...], Field(max_length=RECORDS_KEPT)] = ()
-    saves: Annotated[tuple[SaveRecord, ...], Field(max_length=SAVES_KEPT)] = ()
 
 
 class Agents:
@@ -213,6 +193,19 @@ class Agents:
         return self._wait_s + self._answer_s
 
     async def _watch(self, name: str, address: str) -> None:
+        """Follow an agent until cancelled; a defect of ours ends no watch, and is logged once."""
+        said = ""
+        while True:
+            try:
+                await self._follow(name, address)
+            except Exception as error:
+                if str(error) != said:
+                    LOG.exception("agent of %s is followed anew", name)
+                said = str(error)
+                self._mark_unreachable(name, error)
+            await asyncio.sleep(RETRY_S[1])
+
+    async def _follow(self, name: str, address: str) -> None:
         version, step, failures, wait_s = -1, 0, 0, self._wait_s
         pace = Pace(REPORT_PAUSE_S, REPORT_BURST)
         while True:
@@ -220,7 +213,7 @@ class Agents:
             try:
                 text = await self._get(address, version, step, wait_s)
                 began_s = time.thread_time()  # what others compute meanwhile counts for nothing
-                report = _with_short_words(_Heard.model_validate_json(text))
+                report = report_in(text)
             except (aiohttp.ClientError, TimeoutError, ValidationError, OSError) as error:
                 self._mark_unreachable(name, error)
                 spent_s = max(0.0, time.thread_time() - began_s)
@@ -249,7 +242,7 @@ class Agents:
                 raise aiohttp.ClientResponseError(
                     answer.request_info, (), status=answer.status, message=str(answer.reason)
                 )
-            return await _read(answer)
+            return await read_answer(answer)
 
     def _take(self, name: str, report: Report, is_new: bool) -> None:
         view, now = self.views.get(name), time.monotonic()
@@ -273,7 +266,7 @@ class Agents:
         view = self.views.get(name) or AgentView(
             pod=name, report=None, unreachable_since_s=None, heard_s=now
         )
-        problem = _misunderstanding(error)
+        problem = misunderstanding(error)
         if view.unreachable_since_s is None or view.problem != problem:
             what = problem or f"does not answer: {error or type(error).__name__}"
             LOG.info("agent of %s %s", name, what)
@@ -297,7 +290,7 @@ class Agents:
                     url, data=body, headers=headers, allow_redirects=False
                 ) as answer,
             ):
-                why = await _why(answer) if answer.status >= 400 else ""
+                why = await refusal_in(answer) if answer.status >= 400 else ""
                 if why:
                     LOG.warning("%s refused PUT %s: %s", pod, url, why)
                 if not url.endswith("/directive"):
@@ -316,58 +309,3 @@ class Agents:
 
 def _nothing() -> bytes:
     return b"{}"
-
-
-def _with_short_words(report: Report) -> Report:
-    """The report, whose sentences are no longer than a record or a status of a job can hold."""
-    ranks = tuple(
-        rank.model_copy(
-            update={"error": rank.error and rank.error[:WORDS_MOST], "part": rank.part[:WORDS_MOST]}
-        )
-        if len(rank.error or "") > WORDS_MOST or len(rank.part) > WORDS_MOST
-        else rank
-        for rank in report.ranks
-    )
-    exits = tuple(
-        left.model_copy(update={"error": left.error[:WORDS_MOST]})
-        if left.error is not None and len(left.error) > WORDS_MOST
-        else left
-        for left in report.exits
-    )
-    return report.model_copy(update={"ranks": ranks, "exits": exits})
-
-
-def _misunderstanding(error: Exception) -> str:
-    """Fault of an agent whose answer this operator does not understand."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "report"
-        return f"its agent is of another version: {where}: {first['msg']}; {_SAME_IMAGE}"
-    if isinstance(error, aiohttp.ClientResponseError) and error.status in (401, 403):
-        return f"its agent answers HTTP {error.status}: it was started with another token"
-    if isinstance(error, aiohttp.ClientResponseError):
-        return f"its agent answers HTTP {error.status} to GET /v1/report; {_SAME_IMAGE}"
-    return ""
-
-
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """The whole of an answer: whoever owns a pod decides how long it is.
-
-    Raises:
-        aiohttp.ClientPayloadError: it is longer than any that is understood.
-    """
-    read = bytearray()
-    async for chunk in answer.content.iter_any():
-        read += chunk
-        if len(read) > ANSWER_MAX_BYTES:
-            raise aiohttp.ClientPayloadError(
-                f"its answer is longer than {ANSWER_MAX_BYTES >> 20} MiB"
-            )
-    return bytes(read)
-
-
-async def _why(answer: aiohttp.ClientResponse) -> str:
-    try:
-        return Refusal.model_validate_json(await _read(answer)).error[:WORDS_MOST]
-    except ValidationError:
-        return f"HTTP {answer.status}"

@@ -24,14 +24,13 @@ from heddle_operator.controller.effective_spec import (
     stub_of,
     ttl_in,
 )
-from heddle_operator.controller.event_posts import EventPosts
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
-from heddle_operator.controller.status_writer import PROGRESS_S, StatusThrottle
+from heddle_operator.controller.writers.event_posts import EventPosts
+from heddle_operator.controller.writers.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
-from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.owned_objects import JobObjects, now_text
-from heddle_operator.ports.emitted_events import EmittedEvents
+from heddle_operator.kube.references.config import referenced_config
 from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
@@ -250,7 +249,6 @@ class JobController:
         effective, reconciler, objects = work.effective, work.reconciler, work.objects
         job, refusal = effective.job, effective.refusal
         pace = Pace(LOOK_PAUSE_S, LOOK_BURST)
-        emitted = EmittedEvents()
         if refusal:
             key = f"InvalidSpec-{job.metadata.generation}-{refusal}"
             self._posts.post(objects, RecordEvent(key, "InvalidSpec", refusal))
@@ -265,7 +263,7 @@ class JobController:
             drain = drain_of(view)
             done = replace(decision, actions=reconciler.done)
             for event in events_of(view, done, drain):
-                if emitted.add(event, time.monotonic()):
+                if reconciler.emitted.add(event, time.monotonic()):
                     self._posts.post(objects, event)
             again = sooner(decision.look_again_s, await self._protect(objects, drain))
             try:

@@ -102,7 +102,7 @@ class JobWork:
             job=job.metadata.uid,
             planned=context.metrics.planned,
         )
-        cluster: Cluster = KubeCluster(
+        self._cluster = KubeCluster(
             job,
             context.api,
             context.cache,
@@ -112,6 +112,7 @@ class JobWork:
             token,
             context.arbiter.jobs,
         )
+        cluster: Cluster = self._cluster
         if effective.no_pods:
             cluster = HeldPods(cluster, effective.no_pods, trigger)
         folder = context.settings.profiles_folder
@@ -140,3 +141,4 @@ class JobWork:
             await self._agents.end_all()
         await self._agents.close()
         await self._planner.close()
+        await self._cluster.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from http import HTTPStatus
 from typing import Any
 
 import kopf
+from aiohttp import web
 
+from heddle_operator.apis.errors import OperatorError
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.controller import Controller
 from heddle_operator.controller.job_work import ControllerContext
@@ -36,6 +39,7 @@ from heddle_operator.telemetry.probes import health_application
 from worker.http_limits import serving
 
 LOG = logging.getLogger(__name__)
+LEASE_CONNECTIONS = 2  # a renewal that was given up may still hold one
 LOOK_S = 1.0  # between two looks at whether Kopf still watches
 
 
@@ -72,10 +76,13 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
     async with (
         await connect() as api,
         await connect(connections=0) as watching,  # each watch takes a connection for good
+        # No renewal waits behind the writes of the jobs.
+        await connect(connections=LEASE_CONNECTIONS) as leasing,
         _background() as background,
     ):
+        leasing.clock = api.clock  # what both hear tells of one server
         planners = PlannerPool(nicer=NICER)
-        elector = LeaderElector(api, options.lease)
+        elector = LeaderElector(leasing, options.lease)
         cache = ObjectCache(
             lambda uid: controller.enqueue(uid),
             lambda namespace: controller.enqueue_namespace(namespace),
@@ -114,7 +121,7 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
         app = health_application(metrics, problem)
         registry = kopf.OperatorRegistry()
         Handlers(api, controller, found, bool(namespaces)).register(registry)
-        async with serving(app, None, options.port):
+        async with _serving_probes(app, options.port):
             try:
                 campaign = _campaign(elector, controller, found, metrics)
                 await _until_told(registry, options, campaign, controller.problem)
@@ -124,6 +131,26 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
                 await controller.close()
                 await planners.close()
         return 0
+
+
+@contextlib.asynccontextmanager
+async def _serving_probes(app: web.Application, port: int) -> AsyncIterator[None]:
+    """Serve probes and metrics.
+
+    Raises:
+        OperatorError: the port is taken, or may not be listened on.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(serving(app, None, port))
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OperatorError(
+                f"the operator cannot listen on port {port}: {reason}; give a free one by --port",
+                field="port",
+                code="Taken",
+            ) from None
+        yield
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.controller.search_turns import SearchTurns
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition
+from worker.contract import Reason
 
 LOG = logging.getLogger(__name__)
 Answer = dict[str, Any]
@@ -35,6 +36,8 @@ USUAL_S = 60.0  # for a search that evaluations end
 START_S = 300.0  # the estimator may have to be compiled first
 LOOK_S = 0.2  # between two looks at the memory
 LINE_BYTES = 1 << 24  # longest answer
+# Ranks wait where nodes were lost, GPUs wait where a job is to start, and else nothing waits.
+RANKS: Mapping[Reason, int] = {"loss": 0, "drain": 0, "start": 1, "join": 2}
 NICER = 5  # than an operator: a third of the weight of what renews the Lease and answers probes
 
 
@@ -92,21 +95,22 @@ class PlannerPool:
             "current": action.current.to_json() if action.current else None,
             "max_gpus": action.max_gpus.to_json(),
         }
-        return await self._ask(question, (settings.budget_s or USUAL_S) + self._grace_s, job)
+        limit_s = (settings.budget_s or USUAL_S) + self._grace_s
+        return await self._ask(question, limit_s, job, RANKS[action.reason])
 
     async def weigh(self, settings: SearchSettings, nodes: Composition, job: str) -> Answer:
         """Learn what GPUs of each type are worth, once it is the job's turn; see `search`."""
         question = {"settings": asdict(settings), "weigh": nodes.to_json()}
-        return await self._ask(question, WEIGH_S + self._grace_s, job)
+        return await self._ask(question, WEIGH_S + self._grace_s, job, RANKS["join"])
 
-    async def _ask(self, question: Answer, limit_s: float, job: str) -> Answer:
+    async def _ask(self, question: Answer, limit_s: float, job: str, rank: int) -> Answer:
         try:
-            async with self._turns.turn(job):
+            async with self._turns.turn(job, rank=rank):
                 return await self._search(question, limit_s)
         except _TooLarge:
             LOG.info("a search that needs much memory is done again while nothing else is searched")
         try:
-            async with self._turns.turn(job, self._size):
+            async with self._turns.turn(job, self._size, rank):
                 return await self._search(question, limit_s)
         except _TooLarge:
             gib = self._memory_bytes / (1 << 30)

@@ -22,6 +22,7 @@ from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
 from heddle_operator.ports.cluster import Cluster
+from heddle_operator.ports.emitted_events import EmittedEvents
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.rules.demand import demand_of
 from heddle_operator.state.actions import (
@@ -42,7 +43,6 @@ from heddle_operator.state.actions import (
     SendSuspend,
 )
 from heddle_operator.state.decision import Decision, sooner
-from heddle_operator.state.recent import Recent
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed
@@ -66,6 +66,7 @@ class Reconciler:
     Attributes:
         view: the look of the newest pass.
         done: the actions of its decision that were done.
+        emitted: the Events that were told; who tells others of the job adds them.
     """
 
     def __init__(
@@ -93,8 +94,9 @@ class Reconciler:
         self._on_event = on_event
         self._arbiter = arbiter
         self._speeds = speeds
-        self._emitted: Recent[str] = Recent()
+        self.emitted = EmittedEvents()
         self._last = ("", "")
+        self._again_s: float | None = None  # after what was not done in this pass
         self._recovering_since_s: float | None = None
         self._reached_step: int | None = None
         self.view: View | None = None
@@ -150,10 +152,9 @@ class Reconciler:
         if said != self._last:
             LOG.info("%s", decision.message)
             self._last = said
+        self._again_s = None
         self.done = await self._apply_all(decision.actions)
-        if len(self.done) < len(decision.actions):
-            return replace(decision, look_again_s=sooner(decision.look_again_s, RETRY_S))
-        return decision
+        return replace(decision, look_again_s=sooner(decision.look_again_s, self._again_s))
 
     async def _apply_all(self, actions: Iterable[Action]) -> tuple[Action, ...]:
         """Do what can be done now, and answer what was done.
@@ -203,7 +204,7 @@ class Reconciler:
             case RequestPlan():
                 self._planning.request(action)
             case RecordEvent():
-                if self._emitted.add(action.key):
+                if self.emitted.add(action, time.monotonic()):
                     LOG.info("%s", action)
                     self._on_event(action)
             case _:
@@ -211,9 +212,12 @@ class Reconciler:
                     await self._cluster.apply(action)
                 except ClusterConflict as error:
                     LOG.info("%s", error)
+                    self._again_s = sooner(self._again_s, RETRY_S)
                     return False
                 except ClusterUnavailable as error:
                     LOG.warning("not done: %s: %s", action, error)
+                    again_s = RETRY_S if error.again_s is None else error.again_s
+                    self._again_s = sooner(self._again_s, again_s)
                     return False
         return True
 

@@ -46,6 +46,33 @@ def host_ports(pods: Iterable[Mapping[str, Any]]) -> frozenset[int]:
     return frozenset(found)
 
 
+class NodePorts:
+    """Ports that pods take, by node."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, frozenset[int]]] = {}  # by node and by the pod's uid
+        self._nodes: dict[str, str] = {}  # by uid
+
+    def take(self, uid: str, node: str, pod: Mapping[str, Any]) -> None:
+        """A pod takes its ports of this node, and of no other any more; of "" none."""
+        self.release(uid)
+        ports = host_ports([pod]) if node else frozenset()
+        if ports:
+            self._of.setdefault(node, {})[uid], self._nodes[uid] = ports, node
+
+    def release(self, uid: str) -> None:
+        """A pod takes no port any more."""
+        node = self._nodes.pop(uid, "")
+        if node:
+            del self._of[node][uid]
+            if not self._of[node]:
+                del self._of[node]
+
+    def of(self, node: str) -> frozenset[int]:
+        """Ports of a node that pods take."""
+        return frozenset[int]().union(*self._of.get(node, {}).values())
+
+
 def free_port(ports: range, taken: frozenset[int], begin: str, node: str) -> int:
     """The port of a pod: each begins its look elsewhere, so that two at once seldom meet.
 

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from heddle_operator.apis.labels import JOB_LABEL, NODE_ANNOTATION
 from heddle_operator.inventory.cluster_nodes import ClusterNodes
-from heddle_operator.inventory.host_ports import host_ports
+from heddle_operator.inventory.host_ports import NodePorts
 from heddle_operator.inventory.requests import (
     GPU,
     GpuAllocation,
@@ -60,8 +60,8 @@ class ObjectCache:
         self._own: dict[str, Body] = {}  # pods and ConfigMaps of jobs, by uid
         self._owned: dict[tuple[str, str, str], dict[str, Body]] = {}  # the same by whose they are
         self._quotas: dict[str, Body] = {}  # by uid
-        self._ports: dict[str, dict[str, frozenset[int]]] = {}  # of bound pods, by node and uid
-        self._port_nodes: dict[str, str] = {}  # of bound pods that have ports, by uid
+        self._bound_ports = NodePorts()
+        self._made_ports = NodePorts()  # of the jobs' pods, by the node that each is made for
         self._strangers: set[str] = set()  # uids of pods that are no job's, and may hold GPUs
         self._gone: collections.OrderedDict[str, int] = collections.OrderedDict()
         self._on_change = on_change
@@ -88,9 +88,7 @@ class ObjectCache:
 
     def host_ports(self, node: str) -> frozenset[int]:
         """The ports of a node that pods there have, or pods that are made for it."""
-        own = (body for body in self._own.values() if body["kind"] == "Pod")
-        made = host_ports(body for body in own if node in (node_of(body), _made_for(body)))
-        return made.union(*self._ports.get(node, {}).values())
+        return self._bound_ports.of(node) | self._made_ports.of(node)
 
     def quotas(self, namespace: str) -> tuple[Body, ...]:
         """The ResourceQuotas of a namespace, by name."""
@@ -155,6 +153,8 @@ class ObjectCache:
         self._disown(uid)
         self._own[uid] = {**body, "kind": kind, "metadata": kept}
         self._owned.setdefault(_owner(self._own[uid]), {})[uid] = self._own[uid]
+        if kind == "Pod":
+            self._made_ports.take(uid, _made_for(body), body)
         self._on_change(owner_uid(metadata))
 
     def drop(self, uid: str, version: int = sys.maxsize) -> None:
@@ -199,6 +199,7 @@ class ObjectCache:
 
     def _disown(self, uid: str) -> Body | None:
         old = self._own.pop(uid, None)
+        self._made_ports.release(uid)
         if old is not None:
             rows = self._owned[_owner(old)]
             del rows[uid]
@@ -209,20 +210,12 @@ class ObjectCache:
     def _allocate(self, uid: str, pod: Mapping[str, Any] | None) -> None:
         """Take over what a pod has of a node; None: nothing any more."""
         node = node_of(pod) if pod is not None else ""
-        self._take_ports(uid, node, pod)
+        self._bound_ports.take(uid, node, pod or {})
         requests = requests_of(pod["spec"]) if pod is not None and node else {}
         self.inventory.request(uid, node, requests)
         allocation = allocation_of(pod) if pod is not None else None
         for name in self.inventory.allocate(uid, allocation):
             self._tell(name)
-
-    def _take_ports(self, uid: str, node: str, pod: Mapping[str, Any] | None) -> None:
-        ports = host_ports([pod]) if pod is not None and node else frozenset()
-        before = self._port_nodes.pop(uid, None)
-        if before is not None:
-            del self._ports[before][uid]
-        if ports:
-            self._ports.setdefault(node, {})[uid], self._port_nodes[uid] = ports, node
 
     def _tell(self, node: str) -> None:
         for follower in tuple(self.followers):
@@ -233,7 +226,7 @@ def _owner(body: Body) -> tuple[str, str, str]:
     return body["kind"], _namespace_of(body), owner_uid(body["metadata"])
 
 
-def _made_for(pod: Body) -> str:
+def _made_for(pod: Mapping[str, Any]) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(NODE_ANNOTATION, ""))
 
 

@@ -1,12 +1,12 @@
 """The seam `Cluster` on Kubernetes: reads from the cache, writes to the API server.
 
-Invariant: an epoch is adopted by creating its ConfigMap, sealed and closed by writes with its
-resourceVersion as precondition; whoever comes second gets `ClusterConflict`.  A write's answer goes
-into the cache at once, so that the next look sees it before the watch tells of it.
+Invariant: a write's answer goes into the cache at once, so that the next look sees it before the
+watch tells of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 import zlib
@@ -15,13 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from heddle_operator.apis.errors import (
-    ClusterConflict,
-    ClusterUnavailable,
-    NameTaken,
-    NoHostPort,
-    RecordTooLarge,
-)
+from heddle_operator.apis.errors import ClusterUnavailable, NoHostPort
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
 from heddle_operator.inventory.job_nodes import JobNodes
@@ -29,23 +23,16 @@ from heddle_operator.inventory.nodes import NodeRequirements, is_ready, unhealth
 from heddle_operator.inventory.pods import view_pod
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import ApiRefused, Body, KubeApi
+from heddle_operator.kube.client import CONNECTIONS, ApiRefused, Body, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.namespace_rules import NamespaceRules
 from heddle_operator.kube.paths import joined
-from heddle_operator.kube.plan_reference import PlanReference
 from heddle_operator.kube.pod_events import PodEvents, waits_silently
+from heddle_operator.kube.record_store import RecordStore
+from heddle_operator.kube.references.plan import PlanReference
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.refused_pods import RefusedPods
 from heddle_operator.ports.trigger import Trigger
-from heddle_operator.resources.epoch_config_map import (
-    check_size,
-    epoch_name,
-    record_of_body,
-    record_to_body,
-)
-from heddle_operator.resources.metadata import check_owned
-from heddle_operator.resources.pinned_workers import WORKERS, workers_of_json, workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of, trials
 from heddle_operator.state.actions import (
     AdoptPlan,
@@ -55,13 +42,13 @@ from heddle_operator.state.actions import (
     PruneEpoch,
     SealEpoch,
 )
-from heddle_operator.state.epoch_record import EpochRecord
-from heddle_operator.state.epoch_records import adopted, check_prunable, closed, sealed
 from heddle_operator.state.snapshot import Observed, ObservedPod
 
 LOG = logging.getLogger(__name__)
 # Nothing of a pod that the operator deletes is worth keeping, and its GPUs may be waited for.
 DELETE_GRACE_S = 1
+# Half of all requests: a job that makes a thousand pods keeps room for the writes of the others.
+PODS_AT_ONCE = CONNECTIONS // 2
 GROWTH_PAUSE_S = 0.5  # changes that let a job grow, and that are no other matter of its, are one
 MOMENTS_S = 0.25
 HeldNodes = Mapping[str, tuple[int, int]]
@@ -96,36 +83,37 @@ class KubeCluster:
         self.job = job
         self._api = api
         self._cache = cache
-        self._defaults = defaults
         self._gpu_types = gpu_types
         self._trigger = trigger
-        self._token = token
         self._jobs = jobs
         # The server's clock less the loop's; fixed, so that records read twice are equal.
         self._offset_s = api.clock.offset_s
         mine = job.metadata.namespace, job.metadata.uid
         self._refused = RefusedPods()
-        self._rules = NamespaceRules(api, cache, job.metadata.namespace)
-        self._pod_events = PodEvents(api, job.metadata.namespace)
+        self._pod_turns = asyncio.Semaphore(PODS_AT_ONCE)
+        self._rules = NamespaceRules(api, cache, job.metadata.namespace, trigger)
+        self._pod_events = PodEvents(api, job.metadata.namespace, trigger)
         self._malformed = MalformedObjects()
         self._nodes = JobNodes(cache.inventory, mine, self._offset_s, self._malformed.read)
         # Where a change may concern many jobs, each looks at a moment of its own.
         self._moment_s = MOMENTS_S * zlib.crc32(job.metadata.uid.encode()) / 2**32
         cache.followers.add(self)
-        self._taken = ""  # whose object has the name of the next record
-        self._unrecorded = ""  # why the cluster takes no record
-        self._records: dict[tuple[str, str], EpochRecord] = {}
+        self._store = RecordStore(
+            job, api, cache, defaults, trigger, self._malformed, token, self._offset_s
+        )
         self._deleted: set[str] = set()  # uids; deleting again would only ask the server again
         self._referenced = PlanReference(api, job.metadata.namespace)
 
     async def observe(self) -> Observed:
         """Nodes, pods and epoch records, as the cache holds them."""
-        now = time.monotonic()
-        spec = pod_spec_of(self.job, self._workers())
+        now, workers = time.monotonic(), self._store.workers()
+        spec = pod_spec_of(self.job, workers)
         required = NodeRequirements(spec, self.job.spec.elastic.leave_on_cordon, self._gpu_types)
         seen = self._nodes.look(required, self._jobs(), now)
-        pods = await self._with_words(self._pods(seen.held))
-        epochs = tuple(record for record, _ in self._epochs())
+        pods = self._with_words(self._pods(seen.held))
+        epochs = tuple(record for record, _ in self._store.records())
+        # A job with pods is not held up by an answer that matters to further ones alone.
+        has_pods = any(record.outcome in ("open", "live") for record in epochs)
         self._deleted &= {body["metadata"]["uid"] for body in self._own("Pod")}
         return Observed(
             nodes=seen.nodes,
@@ -135,11 +123,11 @@ class KubeCluster:
             divided=seen.divided,
             refusals=self._refused.wanted(pods, epochs),
             referenced=await self._referenced.read(self.job.spec.plan_ref, now),
-            headroom=self._rules.headroom(spec, now, per_gpu_of(spec, self._workers())),
-            template_problem=await self._rules.template_problem(self._trials, now),
+            headroom=self._rules.headroom(spec, now, per_gpu_of(spec, workers)),
+            template_problem=await self._rules.template_problem(self._trials, now, not has_pods),
             priority=self._priority(),
-            taken=(self._taken,) if self._taken else (),
-            unrecorded=self._unrecorded,
+            taken=tuple(filter(None, (self._store.taken,))),
+            unrecorded=self._store.unrecorded,
             flaps=seen.flaps,
             clock_offset_s=self._offset_s,
         )
@@ -163,18 +151,29 @@ class KubeCluster:
         """
         try:
             match action:
-                case CreatePod():
-                    await self._create(action)
-                case DeletePod():
-                    await self._delete(action)
+                case CreatePod() | DeletePod():
+                    async with self._pod_turns:
+                        await self._apply_to_pod(action)
                 case AdoptPlan():
-                    await self._adopt(action)
+                    await self._store.adopt(action)
                 case SealEpoch() | CloseEpoch():
-                    await self._write(action)
+                    await self._store.write(action)
                 case PruneEpoch():
-                    await self._prune(action)
+                    await self._store.prune(action)
         except ApiRefused as error:
             raise ClusterUnavailable(str(error)) from None
+
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        await self._pod_events.close()
+        await self._rules.close()
+
+    async def _apply_to_pod(self, action: CreatePod | DeletePod) -> None:
+        match action:
+            case CreatePod():
+                await self._create(action)
+            case DeletePod():
+                await self._delete(action)
 
     def _pods(self, held: HeldNodes) -> tuple[ObservedPod, ...]:
         now_wall_s, found = self._now_wall_s, []
@@ -197,7 +196,7 @@ class KubeCluster:
             for pod in found
         )
 
-    async def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
+    def _with_words(self, pods: tuple[ObservedPod, ...]) -> tuple[ObservedPod, ...]:
         """The pods, with what the kubelet says of those that wait without a word."""
         bodies = {b["metadata"]["name"]: b for b in self._own("Pod")}
         silent = {
@@ -205,16 +204,15 @@ class KubeCluster:
             for pod in pods
             if pod.phase == "pending" and not pod.problem and waits_silently(bodies[pod.name])
         }
-        self._pod_events.keep_only(frozenset(body["metadata"]["uid"] for body in silent.values()))
-        found, now_wall_s = [], self._now_wall_s
-        for pod in pods:
-            waits = pod.name in silent
-            words = await self._pod_events.of(silent[pod.name], now_wall_s) if waits else None
-            found.append(replace(pod, cause=words[0], problem=words[1]) if words else pod)
-        return tuple(found)
+        known = self._pod_events.known(silent.values(), self._now_wall_s)
+        words = {name: known.get(body["metadata"]["uid"]) for name, body in silent.items()}
+        return tuple(
+            replace(pod, cause=said[0], problem=said[1]) if (said := words.get(pod.name)) else pod
+            for pod in pods
+        )
 
     def _trials(self) -> Iterator[Body]:
-        workers, largest = self._workers(), self._cache.inventory.largest_gpus
+        workers, largest = self._store.workers(), self._cache.inventory.largest_gpus
         return trials(self.job, workers, self._now_wall_s, largest)
 
     def _priority(self) -> int:
@@ -222,34 +220,10 @@ class KubeCluster:
         found = [b["spec"].get("priority") for b in self._own("Pod")]
         return next((int(p) for p in found if p is not None), self._rules.priority)
 
-    def _epochs(self) -> list[tuple[EpochRecord, Mapping[str, Any]]]:
-        """The records with their ConfigMaps, oldest first."""
-        found, kept = [], {}
-        for body in self._own("ConfigMap"):
-            key = (body["metadata"]["uid"], body["metadata"]["resourceVersion"])
-            record = self._records.get(key) or self._malformed.read(
-                body, partial(record_of_body, body, self._offset_s)
-            )
-            if record is not None:
-                kept[key] = record
-                found.append((record, body))
-        self._records = kept
-        return sorted(found, key=lambda pair: pair[0].epoch)
-
-    def _workers(self) -> WorkerDefaults:
-        """Defaults of the job's pods: those of its start if recorded, else those of now."""
-        for _, body in reversed(self._epochs()):
-            text = body["data"].get(WORKERS, "")
-            read = partial(workers_of_json, text, self._defaults, self._token)
-            found = self._malformed.read(body, read) if text else None
-            if found is not None:
-                return found
-        return self._defaults
-
     async def _create(self, action: CreatePod) -> None:
-        workers, taken = self._workers(), self._cache.host_ports(action.node)
         try:
-            body = pod_body(self.job, action, workers, self._now_wall_s, taken)
+            taken = self._cache.host_ports(action.node)
+            body = pod_body(self.job, action, self._store.workers(), self._now_wall_s, taken)
             made = await self._api.create(self._path("pods"), body)
         except (ApiRefused, NoHostPort) as error:
             if isinstance(error, ApiRefused):
@@ -298,85 +272,6 @@ class KubeCluster:
         if body["metadata"]["uid"] == uid:
             self._cache.put("Pod", body)
         else:
-            self._cache.drop(uid)
-
-    async def _adopt(self, action: AdoptPlan) -> None:
-        before = [held for held, _ in self._epochs()]
-        record = adopted(before, action, time.monotonic())
-        body = record_to_body(self.job, record, self._offset_s)
-        pinned = self._defaults if action.reason == "start" else self._workers()
-        body["data"][WORKERS] = workers_to_json(pinned, self._token)
-        plans = [action.plan, *(held.plan for held in before if held.outcome == "live")]
-        try:
-            check_size(body, sum(p.gpus for p in plans), sum(len(p.nodes) for p in plans))
-            made = await self._api.create(self._path("configmaps"), body)
-        except RecordTooLarge as error:
-            self._unrecorded = str(error)
-            raise ClusterUnavailable(str(error)) from None
-        except ApiRefused as error:
-            if error.status != 409:
-                self._note_refused(error)
-                raise
-            await self._take_over(action.epoch)
-            raise ClusterConflict(f"epoch {action.epoch} was adopted already") from None
-        self._taken = self._unrecorded = ""
-        self._cache.put("ConfigMap", made)
-
-    async def _take_over(self, epoch: int) -> None:
-        """Put the record that another operator made into the cache.
-
-        Raises:
-            ClusterUnavailable: the ConfigMap of that name is no record of this job.
-        """
-        body = await self._api.get(self._path("configmaps", epoch_name(self.job, epoch)))
-        try:
-            check_owned(self.job, body, "ConfigMap")
-        except NameTaken as error:
-            self._taken = str(error)
-            raise ClusterUnavailable(str(error)) from None
-        self._cache.put("ConfigMap", body)
-
-    async def _write(self, action: SealEpoch | CloseEpoch) -> None:
-        found = next((pair for pair in self._epochs() if pair[0].epoch == action.epoch), None)
-        if found is None:
-            raise ClusterConflict(f"epoch {action.epoch} is not on record")
-        record, held = found
-        if isinstance(action, SealEpoch):
-            changed = sealed(record, action)
-        else:
-            changed = closed(record, action, time.monotonic())
-        if changed == record:
-            return
-        body = record_to_body(self.job, changed, self._offset_s)
-        if WORKERS in held["data"]:
-            body["data"][WORKERS] = held["data"][WORKERS]
-        body["metadata"]["resourceVersion"] = held["metadata"]["resourceVersion"]
-        path = self._path("configmaps", epoch_name(self.job, action.epoch))
-        try:
-            made = await self._api.replace(path, body)
-        except ApiRefused as error:
-            if error.status not in (404, 409):
-                self._note_refused(error)
-                raise
-            if error.status == 409:
-                self._cache.put("ConfigMap", await self._api.get(path))
-            raise ClusterConflict(f"epoch {action.epoch} was written by another operator") from None
-        self._unrecorded = ""
-        self._cache.put("ConfigMap", made)
-
-    def _note_refused(self, error: ApiRefused) -> None:
-        """A record that the API server does not take as it is will not be taken the next time."""
-        if error.is_final:
-            self._unrecorded = str(error)
-            self._trigger.set()
-
-    async def _prune(self, action: PruneEpoch) -> None:
-        bodies = {record.epoch: body for record, body in self._epochs()}
-        check_prunable(bodies, action)
-        if action.epoch in bodies:
-            uid = bodies[action.epoch]["metadata"]["uid"]
-            path = self._path("configmaps", epoch_name(self.job, action.epoch))
-            await self._api.delete(path, uid)
             self._cache.drop(uid)
 
     def _own(self, kind: str) -> tuple[Body, ...]:

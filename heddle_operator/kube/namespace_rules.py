@@ -7,7 +7,9 @@ Source: Kubernetes' ResourceQuota; `dryRun=All` runs all of admission and stores
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ from heddle_operator.inventory.quotas import headroom_of, is_quota_refusal, quot
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import Headroom
 from planner.pauses import doubled_s
 
@@ -30,13 +33,16 @@ class NamespaceRules:
         api: of the cluster.
         cache: what is known of it.
         namespace: of the job.
+        trigger: set when an answer comes for which nobody waited.
     """
 
-    def __init__(self, api: KubeApi, cache: ObjectCache, namespace: str) -> None:
+    def __init__(self, api: KubeApi, cache: ObjectCache, namespace: str, trigger: Trigger) -> None:
         self._api = api
         self._cache = cache
         self._namespace = namespace
         self._path = joined("/api/v1/namespaces", namespace)
+        self._trigger = trigger
+        self._asking: asyncio.Task[None] | None = None
         self._taught: Mapping[str, Any] | None = None
         self._taught_s = float("-inf")
         self._try_again_s: float | None = float("-inf")  # None: a pod was taken
@@ -71,7 +77,7 @@ class NamespaceRules:
             self._cache.put_quota(quota)
 
     async def template_problem(
-        self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float
+        self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float, waits: bool = True
     ) -> str:
         """Why the API server would take none of some pods, in its words; "" if it would.
 
@@ -81,9 +87,40 @@ class NamespaceRules:
         Args:
             pods: makes their bodies, called only when the API server is asked.
             now: by the loop's clock.
+            waits: for the answer; else the trigger tells of it.
         """
-        if self._try_again_s is None or now < self._try_again_s:
+        is_asking = self._asking is not None and not self._asking.done()
+        if is_asking or self._try_again_s is None or now < self._try_again_s:
             return self._problem
+        if waits:
+            await self._try(pods, now)
+        else:
+            self._asking = asyncio.create_task(self._try_beside(pods, now), name="dry run")
+        return self._problem
+
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    async def _try_beside(
+        self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float
+    ) -> None:
+        before = self._problem, self.priority
+        await self._try(pods, now)
+        if before != (self._problem, self.priority):
+            self._trigger.set()
+
+    async def _try(self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float) -> None:
+        """Make pods without storing one; the pause counts from the answer."""
+        began_s = time.monotonic()
+        pause_s = await self._dry_run(pods)
+        ended_s = now + time.monotonic() - began_s
+        self._try_again_s = None if pause_s is None else ended_s + pause_s
+
+    async def _dry_run(self, pods: Callable[[], Iterable[Mapping[str, Any]]]) -> float | None:
+        """Seconds until the next one; None: a pod was taken."""
         refusals = []
         for pod in pods():
             try:
@@ -92,19 +129,17 @@ class NamespaceRules:
                 )
             except ApiRefused as error:
                 if error.passes:
-                    self._try_again_s = now + TRY_AGAIN_S[0]
-                    return self._problem
+                    return TRY_AGAIN_S[0]
                 if is_quota_refusal(str(error)):
-                    self._problem, self._try_again_s = "", now + TRY_AGAIN_S[1]
-                    return self._problem
+                    self._problem = ""
+                    return TRY_AGAIN_S[1]
                 if error.status != 409:
                     refusals.append(str(error))
                     continue
             else:
                 self.priority = int((made.get("spec") or {}).get("priority") or 0)
-            self._problem, self._try_again_s = "", None
-            return ""
+            self._problem = ""
+            return None
         self._refused += 1
         self._problem = refusals[0]
-        self._try_again_s = now + doubled_s(TRY_AGAIN_S[0], self._refused, TRY_AGAIN_S[1])
-        return self._problem
+        return doubled_s(TRY_AGAIN_S[0], self._refused, TRY_AGAIN_S[1])

@@ -1,8 +1,8 @@
 """Keeps a sink equal to one collection of the API server: one LIST, then watches without an end.
 
 A watch that ends or breaks goes on from the newest version that it saw; a version that the server
-has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanwhile.  There is no
-LIST on a timer.
+has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanwhile.  The pause
+between two lists doubles while no watch lives between them.  There is no LIST on a timer.
 A namespace whose collections may not be read, as it is gone or lost its Role, holds up nobody
 outside it: what was known of it stays, and it is asked for again.
 Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection of changes".
@@ -90,6 +90,7 @@ class Reflector:
         self._collection = collection
         self._sink = sink
         self._version = ""  # newest that was seen; "": list first
+        self._has_watched = False  # since the last list
         self._heard_s = time.monotonic()
         self._again = asyncio.Event()
         self._malformed = MalformedObjects()
@@ -133,7 +134,9 @@ class Reflector:
             except ApiRefused as error:
                 if error.status == GONE:
                     self._version = ""
-                    continue
+                    if self._has_watched:  # since the list: the version is old, and no more
+                        self._has_watched, tries = False, 0
+                        continue
                 if str(error) != said:
                     LOG.warning("%s cannot be watched: %s", self._collection, error)
                 said = str(error)
@@ -174,7 +177,7 @@ class Reflector:
             query["continue"] = more
         version = page["metadata"]["resourceVersion"]
         self._sink.keep(frozenset(uids), int(version))
-        self._version = version
+        self._version, self._has_watched = version, False
         self._hear()
         self.is_synced.set()
         self.is_answered.set()
@@ -206,11 +209,13 @@ class Reflector:
             body = event["object"]
             if event["type"] == "ERROR":
                 raise ApiRefused(int(body.get("code") or 0), str(body.get("message")))
+            self._has_watched = True
             self._version = body["metadata"]["resourceVersion"]
             if event["type"] == "DELETED":
                 self._malformed.read(body, partial(self._sink.drop, body))
             elif event["type"] != "BOOKMARK":
                 self._put(body)
+        self._has_watched = True
         self._hear()
 
     def _put(self, body: Mapping[str, Any]) -> None:

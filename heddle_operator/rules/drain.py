@@ -103,7 +103,7 @@ def _request_at_cordon(view: View) -> tuple[RequestPlan, ...]:
     ):
         return ()
     left = _left(view, cordoned)
-    request = plan_request(view.job, observed, left, situation.live.plan)
+    request = plan_request(view.job, observed, left, situation.live.plan, "drain")
     known = request.key in observed.replies or request.key in observed.planning
     return () if known or left.gpus < view.job.spec.elastic.min_gpus else (request,)
 

@@ -17,6 +17,7 @@ from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
 from planner.wording import counted
+from worker.contract import Reason
 
 
 def gpu_limits(job: HeddleJob, observed: Observed, composition: Composition) -> GpuLimits:
@@ -64,10 +65,14 @@ def has_pods(observed: Observed) -> bool:
 
 
 def plan_request(
-    job: HeddleJob, observed: Observed, composition: Composition, current: Plan | None
+    job: HeddleJob,
+    observed: Observed,
+    composition: Composition,
+    current: Plan | None,
+    reason: Reason = "join",
 ) -> RequestPlan:
     """Request to the planner for these nodes."""
-    return RequestPlan(composition, current, gpu_limits(job, observed, composition))
+    return RequestPlan(composition, current, gpu_limits(job, observed, composition), reason)
 
 
 def too_few_gpus(

@@ -20,11 +20,17 @@ from worker.contract import Directive, Halt, Look, Reason
 
 @dataclass(frozen=True, slots=True)
 class RequestPlan:
-    """Search a plan; the answer is part of a later Observed."""
+    """Search a plan; the answer is part of a later Observed.
+
+    Attributes:
+        max_gpus: that the plan may use of these.
+        reason: why it is asked for; a move that is forced goes before others.
+    """
 
     composition: Composition
     current: Plan | None
-    max_gpus: GpuLimits = UNLIMITED  # that the plan may use of these
+    max_gpus: GpuLimits = UNLIMITED
+    reason: Reason = "join"
 
     @property
     def key(self) -> PlanKey:

@@ -23,8 +23,8 @@ from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.apis.labels import EPOCH_LABEL, JOB_LABEL, WORKER
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.client import ApiRefused, KubeApi, connect
-from heddle_operator.kube.config_reference import referenced_config
 from heddle_operator.kube.paths import joined
+from heddle_operator.kube.references.config import referenced_config
 from heddle_operator.resources.checkpoint_job import (
     check_accepted,
     check_target,

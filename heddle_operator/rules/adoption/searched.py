@@ -43,7 +43,8 @@ def ask(occasion: Occasion) -> Decision:
             message="the planner weighs the GPU types for the job",
             look_again_s=occasion.again,
         )
-    request = plan_request(view.job, observed, composition, live.plan if live else None)
+    current = live.plan if live else None
+    request = plan_request(view.job, observed, composition, current, occasion.reason)
     reply = observed.replies.get(request.key)
     if occasion.reason == "drain" and live is not None:
         emergency_s = emergency_left_s(view, live, reply is not None)
@@ -60,9 +61,8 @@ def ask(occasion: Occasion) -> Decision:
             look_again_s=occasion.again,
         )
     if reply.plan is None:
-        event = RecordEvent(f"no-plan-{request.key.composition}", "InsufficientGPUs", reply.problem)
         return Decision(
-            actions=(event,),
+            actions=(_no_plan(occasion, reply),),
             phase=phase,
             message=f"there is no plan: {reply.problem}",
             look_again_s=occasion.again,
@@ -72,6 +72,14 @@ def ask(occasion: Occasion) -> Decision:
     if live is not None and occasion.reason in ("drain", "loss"):
         forced = cause_of_move(view, live, occasion.leaving)
     return _judge(occasion, reply, forced)
+
+
+def _no_plan(occasion: Occasion, reply: PlanReply) -> RecordEvent:
+    """Tells once of each kind of cause, however often the nodes change."""
+    view = occasion.view
+    kind = "none" if reply.gpus else "failed"
+    key = f"no-plan-{view.job.metadata.generation}-{view.observed.next_epoch}-{kind}"
+    return RecordEvent(key, "InsufficientGPUs", reply.problem)
 
 
 def _judge(occasion: Occasion, reply: PlanReply, forced: MoveCause | None) -> Decision:

@@ -217,3 +217,41 @@ def test_a_waiting_operator_ends_at_once_when_told(tmp_path):
         assert operators.holder() == "another"
 
     run(tmp_path, test)
+
+
+def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path):
+    async def test(server, operators):
+        with socket.socket() as listener:
+            listener.bind(("", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+            process, _ = await operators.start("--port", str(port))
+            assert await asyncio.wait_for(process.wait(), 40) == 2
+        said = (await process.stderr.read()).decode()
+        assert said == (
+            f"Error: the operator cannot listen on port {port}: Address already in use; "
+            "give a free one by --port\n"
+        )
+
+    run(tmp_path, test)
+
+
+def test_the_lease_is_renewed_beside_requests_that_hang(tmp_path, monkeypatch):
+    async def test(server, operators):
+        async def hang(request, path):
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(server, "_patch", hang)  # what writes a status
+        await put_invalid_job(server)
+        for number in range(60):
+            of_another = JOB.replace("/tiny", f"/tiny-{number}")
+            await server.put(of_another, {**server.objects[JOB], "metadata": {}})
+        process, _ = await operators.start()
+        await operators.until_led_by(process)
+        await server.until(lambda s: sum(what[0] == "PATCH" for what in s.requests) > 31)
+        renewed = server.requests.count(("PUT", LEASE))
+        await server.until(lambda s: s.requests.count(("PUT", LEASE)) > renewed + 4)
+        process.kill()
+        assert b"could not be renewed in time" not in await process.stderr.read()
+
+    run(tmp_path, test)

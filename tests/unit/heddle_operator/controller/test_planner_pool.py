@@ -162,6 +162,21 @@ def test_one_jobs_long_searches_leave_the_other_process_to_the_others():
     run(test)
 
 
+def test_the_search_of_a_job_that_lost_a_node_is_next():
+    async def test(pool):
+        answered = []
+
+        async def search(job, reason):
+            await pool.search(SETTINGS, RequestPlan(nodes(2), None, reason=reason), job)
+            answered.append(reason)
+
+        order = ("join", "join", "join", "start", "drain", "loss")
+        await asyncio.gather(*(search(str(job), reason) for job, reason in enumerate(order)))
+        assert answered == ["join", "drain", "loss", "start", "join", "join"]
+
+    run(test, size=1)
+
+
 def test_no_process_outlives_a_pool_that_is_closed_while_a_search_is_called_off():
     async def test(pool):
         is_busy = asyncio.Event()

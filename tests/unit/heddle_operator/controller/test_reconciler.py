@@ -9,8 +9,11 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
+from heddle_operator.controller import reconciler
 from heddle_operator.controller.arbiter import PriorityArbiter
 from heddle_operator.controller.reconciler import Reconciler, batches
+from heddle_operator.epochs.decide import decide
+from heddle_operator.ports.emitted_events import BURST
 from heddle_operator.state.actions import (
     AdoptPlan,
     CloseEpoch,
@@ -20,6 +23,7 @@ from heddle_operator.state.actions import (
     PruneEpoch,
     RecordEvent,
 )
+from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from tests.fakes.operator import a_cluster, a_job
@@ -177,6 +181,36 @@ def test_what_could_not_be_done_is_tried_again_and_hinders_nothing_else():
     assert asyncio.run(asyncio.wait_for(loop.run(), 20)).phase == "Complete"
     assert refusals == []
     assert cluster.created[0] == "tiny-b-0"
+
+
+@pytest.mark.parametrize(("again_s", "looks_s"), [(None, reconciler.RETRY_S), (30.0, 30.0)])
+def test_what_is_not_done_is_tried_when_the_cluster_says(monkeypatch, again_s, looks_s):
+    cluster, loop = a_loop()
+
+    async def apply(action):
+        raise ClusterUnavailable("a policy forbids it", again_s=again_s)
+
+    cluster.apply = apply
+    closing = CloseEpoch(epoch=1, outcome="live")
+    decision = Decision(actions=(closing,), phase="Planning", message="", look_again_s=60.0)
+    monkeypatch.setattr(reconciler, "decide", lambda view: decision)
+    assert asyncio.run(loop.reconcile()).look_again_s == looks_s
+    assert loop.done == ()
+
+
+def test_few_events_of_one_reason_are_told_however_many_a_decision_holds(monkeypatch):
+    told = []
+    _, loop = a_loop(on_event=told.append)
+    many = tuple(RecordEvent(f"kept-{n}", "PlanKept", "it is kept") for n in range(3 * BURST))
+
+    def decide_more(view):
+        decision = decide(view)
+        return replace(decision, actions=(*decision.actions, *many))
+
+    monkeypatch.setattr(reconciler, "decide", decide_more)
+    asyncio.run(loop.reconcile())
+    assert len([event for event in told if event.reason == "PlanKept"]) == BURST
+    assert not loop.emitted.add(RecordEvent("another", "PlanKept", "it is kept"), time.monotonic())
 
 
 @pytest.mark.parametrize("error", [ClusterUnavailable, ClusterConflict])

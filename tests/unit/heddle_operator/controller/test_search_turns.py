@@ -16,14 +16,14 @@ class Searches:
         self.turns = SearchTurns(slots)
         self.began, self.ends, self.tasks = [], {}, {}
 
-    async def ask(self, *names, slots=1):
+    async def ask(self, *names, slots=1, rank=0):
         for name in names:
             self.ends[name] = asyncio.Event()
-            self.tasks[name] = asyncio.create_task(self._search(name, slots))
+            self.tasks[name] = asyncio.create_task(self._search(name, slots, rank))
         await self.settle()
 
-    async def _search(self, name, slots):
-        async with self.turns.turn(name[0], slots):
+    async def _search(self, name, slots, rank):
+        async with self.turns.turn(name[0], slots, rank):
             self.began.append(name)
             await self.ends[name].wait()
 
@@ -119,5 +119,29 @@ def test_what_is_remembered_of_jobs_does_not_grow():
             async with searches.turns.turn("same"):
                 pass
         assert len(searches.turns._next) == 1
+
+    run(test, 1)
+
+
+def test_an_urgent_search_waits_behind_no_other_and_its_equals_take_turns():
+    async def test(searches):
+        await searches.ask("a1", "b1", "c1", "d1", rank=2)
+        await searches.ask("b2", "e1", rank=1)
+        await searches.ask("d2", "d3", "f1")
+        for name in ("a1", "d2", "f1", "d3", "b2", "e1", "b1", "c1", "d1"):
+            assert searches.began[-1] == name
+            await searches.end(name)
+
+    run(test, 1)
+
+
+def test_a_job_that_is_urgent_pays_with_no_turn_of_its_others():
+    async def test(searches):
+        await searches.ask("a1", "a2", "b1", rank=2)
+        await searches.ask("a3", "b2")
+        await searches.end("a1")
+        for name in ("a3", "b2", "b1", "a2"):
+            assert searches.began[-1] == name
+            await searches.end(name)
 
     run(test, 1)

@@ -181,3 +181,28 @@ def test_ports_of_a_node_are_those_of_all_pods_there_until_they_end():
     cache.release("consul")
     cache.release("other")
     assert (cache.host_ports("n1"), cache.host_ports("n2")) == ({8470}, frozenset())
+
+
+class Read(dict):
+    """A part of an object that counts how often it is read."""
+
+    times = 0
+
+    def get(self, *key):
+        self.times += 1
+        return super().get(*key)
+
+
+def test_of_the_ports_of_a_node_no_pod_is_read_again():
+    """A job that makes 1,000 pods asks for them 1,000 times, beside the pods of all jobs."""
+    cache = ObjectCache()
+    own = a_pod(1, "own", node="")
+    own["metadata"]["annotations"] = {"heddle.dev/node": "n1"}
+    own["spec"]["containers"][0]["ports"] = [{"hostPort": 8470}]
+    own["spec"] = Read(own["spec"])
+    cache.put("Pod", own)
+    read = own["spec"].times
+    assert (cache.host_ports("n1"), cache.host_ports("n2")) == ({8470}, frozenset())
+    assert own["spec"].times == read
+    cache.drop("own")
+    assert cache.host_ports("n1") == frozenset()

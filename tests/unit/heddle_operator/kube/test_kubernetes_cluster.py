@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
-from heddle_operator.kube.kubernetes_cluster import KubeCluster
-from heddle_operator.resources import epoch_config_map
+from heddle_operator.apis.errors import ClusterUnavailable
+from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE, KubeCluster
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
@@ -19,7 +19,6 @@ from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, TOKEN, ru
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
 EVIL = workers_to_json(WorkerDefaults(image="evil:1", template={}), "another token")
-EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
 @pytest.fixture
@@ -34,65 +33,6 @@ def test_a_server_that_is_gone_is_asked_again_later(run):
             with pytest.raises(ClusterUnavailable):
                 await around.adapter.apply(action)
         assert (await around.adapter.observe()).refusals == ()
-
-    run(test)
-
-
-@pytest.mark.parametrize("metadata", [EARLIER, {}], ids=["of an earlier job", "of somebody"])
-def test_a_config_map_of_somebody_else_is_left_as_it_is_until_it_goes(run, metadata):
-    async def test(around, server):
-        path = f"{NS}/configmaps/tiny-epoch-1"
-        held = await server.put(path, {"metadata": metadata, "data": {"a": "b"}})
-        with pytest.raises(ClusterUnavailable):
-            await around.adapter.apply(ADOPT)
-        assert server.objects[path] == held
-        (words,) = (await around.observe()).taken
-        assert words.endswith("remove it, or give the job another name")
-        await server.remove(path)
-        await around.adapter.apply(ADOPT)
-        observed = await around.observe()
-        assert ([record.epoch for record in observed.epochs], observed.taken) == ([1], ())
-
-    run(test)
-
-
-@pytest.mark.parametrize("status", [400, 403, 413, 422])
-def test_a_record_that_the_server_takes_never_is_said_until_it_takes_one(run, status):
-    async def test(around, server):
-        server.refuses["POST configmaps"] = (status, "a policy forbids it")
-        with pytest.raises(ClusterUnavailable):
-            await around.adapter.apply(ADOPT)
-        assert "a policy forbids it" in (await around.observe()).unrecorded
-        server.refuses.clear()
-        await around.adapter.apply(ADOPT)
-        assert (await around.observe()).unrecorded == ""
-
-    run(test)
-
-
-def test_a_plan_that_could_not_be_sealed_is_not_adopted(run, monkeypatch):
-    monkeypatch.setattr(epoch_config_map, "MOST_BYTES", 500)
-
-    async def test(around, server):
-        with pytest.raises(ClusterUnavailable):
-            await around.adapter.apply(ADOPT)
-        observed = await around.observe()
-        assert observed.epochs == ()
-        assert "a ConfigMap holds 500" in observed.unrecorded
-
-    run(test)
-
-
-def test_of_two_operators_the_second_to_write_a_record_looks_again(run):
-    async def test(around, server):
-        late = around.another()
-        await around.adapter.apply(ADOPT)
-        with pytest.raises(ClusterConflict):
-            await late.apply(ADOPT)
-        await around.adapter.apply(CloseEpoch(epoch=1, outcome="live"))
-        with pytest.raises(ClusterConflict):
-            await late.apply(CloseEpoch(epoch=1, outcome="aborted"))
-        assert [r.outcome for r in (await around.observe()).epochs] == ["live"]
 
     run(test)
 
@@ -352,5 +292,47 @@ def test_pods_of_two_jobs_with_the_network_of_one_host_have_two_ports_and_a_thir
         assert sorted(row["containerPort"] for (row,) in pods) == [9000, 9001]
         (refused,) = (await ours.observe()).refusals
         assert refused.name == "tiny-a-1"
+
+    run(test)
+
+
+def test_a_job_that_makes_many_pods_leaves_connections_to_others(run, monkeypatch):
+    async def test(around, server):
+        answered, post, waiting = asyncio.Event(), server._post, []
+
+        async def slow(request, path):
+            waiting.append(path)
+            await answered.wait()
+            return await post(request, path)
+
+        monkeypatch.setattr(server, "_post", slow)
+        pods = [CreatePod(f"tiny-a-{number}", "a", number, 1) for number in range(100)]
+        making = asyncio.gather(*map(around.adapter.apply, pods))
+        await server.until(lambda _: len(waiting) == PODS_AT_ONCE)
+        async with asyncio.timeout(5):
+            await around.api.get("/api/v1/nodes")
+        assert len(waiting) == PODS_AT_ONCE
+        answered.set()
+        await making
+        assert len(server.of("pods")) == len(pods)
+
+    run(test)
+
+
+def test_a_job_with_pods_is_seen_beside_a_webhook_that_hangs(run, monkeypatch):
+    async def test(around, server):
+        await around.node()
+        await around.adapter.apply(ADOPT)
+        restarted, asked = around.another(around.adapter.job), []
+
+        async def hang(request, path):
+            asked.append(path)
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr(server, "_post", hang)
+        async with asyncio.timeout(5):
+            assert len((await restarted.observe()).epochs) == 1
+        await server.until(lambda _: asked)
+        await restarted.close()
 
     run(test)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiohttp import web
 
+from heddle_operator.kube import namespace_rules
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.namespace_rules import TAUGHT_S, TRY_AGAIN_S, NamespaceRules
+from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import Headroom
 from tests.fakes.api_server import an_api_server
 
@@ -27,8 +30,11 @@ def run(tmp_path):
                 an_api_server() as server,
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
-                rules = NamespaceRules(api, ObjectCache(), "ns")
-                await asyncio.wait_for(test(rules, server), 20)
+                rules = NamespaceRules(api, ObjectCache(), "ns", Trigger())
+                try:
+                    await asyncio.wait_for(test(rules, server), 20)
+                finally:
+                    await rules.close()
 
         asyncio.run(main())
 
@@ -78,7 +84,7 @@ def test_a_template_is_tried_until_it_is_taken_and_nothing_is_stored(run):
         assert await rules.template_problem(lambda: [POD], 0.0) == "violates PodSecurity"
         server.refuses.clear()
         assert await rules.template_problem(lambda: [POD], 4.0) == "violates PodSecurity"
-        assert await rules.template_problem(lambda: [POD], 5.0) == ""
+        assert await rules.template_problem(lambda: [POD], 6.0) == ""
         count = len(server.requests)
         assert await rules.template_problem(lambda: [POD], 500.0) == ""
         assert len(server.requests) == count
@@ -119,7 +125,7 @@ def test_the_priority_is_asked_for_again_once_the_quota_may_let_the_pod_in(run):
         server.refuses["POST /pods"] = (403, REFUSAL)
         assert await rules.template_problem(lambda: [resolved], 0.0) == ""
         server.refuses.clear()
-        assert await rules.template_problem(lambda: [resolved], TRY_AGAIN_S[1]) == ""
+        assert await rules.template_problem(lambda: [resolved], TRY_AGAIN_S[1] + 1) == ""
         assert rules.priority == 1000
 
     run(test)
@@ -130,7 +136,7 @@ def test_a_server_that_fails_says_nothing_of_the_template(run):
         server.refuses["POST /pods"] = (503, "etcd is away")
         assert await rules.template_problem(lambda: [POD], 0.0) == ""
         server.refuses["POST /pods"] = (422, "spec.containers: required")
-        assert await rules.template_problem(lambda: [POD], 5.0) == "spec.containers: required"
+        assert await rules.template_problem(lambda: [POD], 6.0) == "spec.containers: required"
 
     run(test)
 
@@ -141,5 +147,48 @@ def test_the_priority_is_what_admission_makes_of_the_template(run):
         resolved = {**POD, "spec": {"priority": 1000}}  # as admission does with the class
         assert await rules.template_problem(lambda: [resolved], 0.0) == ""
         assert rules.priority == 1000
+
+    run(test)
+
+
+def test_nobody_who_does_not_wait_is_held_up_by_a_webhook_that_hangs(run, monkeypatch):
+    async def test(rules, server):
+        answered, asked = asyncio.Event(), []
+
+        async def hang(request, path):
+            asked.append(path)
+            await answered.wait()
+            return web.json_response({"message": "violates PodSecurity"}, status=403)
+
+        monkeypatch.setattr(server, "_post", hang)
+        for now in (0.0, 100.0):
+            async with asyncio.timeout(1):
+                assert await rules.template_problem(lambda: [POD], now, waits=False) == ""
+        await server.until(lambda _: asked)
+        answered.set()
+        assert await rules._trigger.wait(5)
+        assert await rules.template_problem(lambda: [POD], 1.0) == "violates PodSecurity"
+        assert len(asked) == 1
+
+    run(test)
+
+
+def test_the_pause_counts_from_the_answer(run, monkeypatch):
+    monkeypatch.setattr(namespace_rules, "TRY_AGAIN_S", (0.2, 0.2))
+
+    async def test(rules, server):
+        asked = []
+
+        async def slow(request, path):
+            asked.append(path)
+            await asyncio.sleep(0.3)
+            return web.json_response({"message": "away"}, status=503)
+
+        monkeypatch.setattr(server, "_post", slow)
+        assert await rules.template_problem(lambda: [POD], 0.0) == ""
+        assert await rules.template_problem(lambda: [POD], 0.4) == ""
+        assert len(asked) == 1
+        await rules.template_problem(lambda: [POD], 100.0)
+        assert len(asked) == 2
 
     run(test)

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 
 import pytest
 
+from heddle_operator.kube import pod_events
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.pod_events import PodEvents, newest_event, waits_silently
+from heddle_operator.ports.trigger import Trigger
 from tests.fakes.api_server import an_api_server
 
 BORN_S = 1_767_225_600.0  # 2026-01-01T00:00:00Z
-POD = {
-    "metadata": {"uid": "u", "name": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},
-    "spec": {"nodeName": "n1"},
-    "status": {"phase": "Pending"},
-}
+EVENTS = "/api/v1/namespaces/ns/events"
+SAID = ("sandbox", "FailedCreatePodSandBox: no such plugin")
+
+
+def a_pod(number):
+    return {"metadata": {"uid": f"u{number}", "creationTimestamp": "2026-01-01T00:00:00Z"}}
 
 
 def event(reason, second, message="first\nno such plugin", **more):
@@ -54,18 +59,99 @@ def test_a_pod_waits_silently_while_it_is_bound_and_has_no_sandbox(spec, status,
     assert waits_silently({"spec": spec, "status": status}) is waits
 
 
-def test_events_are_asked_for_after_a_while_and_seldom(tmp_path):
-    async def main():
-        async with an_api_server() as server, await connect(server.kubeconfig(tmp_path)) as api:
-            await server.put("/api/v1/namespaces/ns/events/e", event("FailedCreatePodSandBox", 1))
-            events = PodEvents(api, "ns")
-            assert await events.of(POD, BORN_S + 2.9) is None
-            assert server.requests == []
-            said = ("sandbox", "FailedCreatePodSandBox: no such plugin")
-            assert await events.of(POD, BORN_S + 3) == said
-            assert await events.of(POD, BORN_S + 5) == said
-            assert len(server.requests) == 1
-            events.keep_only(frozenset())
-            assert await events.of(POD, BORN_S + 2) is None
+@pytest.fixture
+def run(tmp_path):
+    """Runs a test with the words on a job's pods, a server and a trigger."""
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    def run(test):
+        async def main():
+            async with an_api_server() as server, await connect(server.kubeconfig(tmp_path)) as api:
+                trigger = Trigger()
+                events = PodEvents(api, "ns", trigger)
+                try:
+                    await asyncio.wait_for(test(events, server, trigger), 20)
+                finally:
+                    await events.close()
+
+        asyncio.run(main())
+
+    return run
+
+
+async def tell(server, number, reason="FailedCreatePodSandBox"):
+    about = {"involvedObject": {"kind": "Pod", "uid": f"u{number}"}}
+    await server.put(f"{EVENTS}/e{number}", event(reason, 1, **about))
+
+
+def test_events_are_asked_for_after_a_while_and_seldom(run):
+    async def test(events, server, trigger):
+        await tell(server, 0)
+        assert events.known([a_pod(0)], BORN_S + 2.9) == {}
+        assert events.known([a_pod(0)], BORN_S + 3) == {}
+        assert await trigger.wait(5)
+        assert events.known([a_pod(0)], BORN_S + 3) == {"u0": SAID}
+        assert not await trigger.wait(0.1)
+        assert server.requests == [("GET", EVENTS)]
+        assert events.known([], BORN_S + 4) == {}
+
+    run(test)
+
+
+def test_one_list_tells_of_all_pods_of_the_job(run, monkeypatch):
+    monkeypatch.setattr(pod_events, "PAGE", "2")
+
+    async def test(events, server, trigger):
+        for number in range(5):
+            await tell(server, number)
+        await tell(server, 5, "Unknown")
+        pods = [a_pod(number) for number in range(3, 7)]
+        events.known(pods, BORN_S + 3)
+        assert await trigger.wait(5)
+        assert events.known(pods, BORN_S + 3) == {"u3": SAID, "u4": SAID}
+        assert server.requests == [("GET", EVENTS)] * 3
+
+    run(test)
+
+
+def test_nobody_waits_for_events_that_hang_and_what_was_read_counts(run, monkeypatch):
+    monkeypatch.setattr(pod_events, "PAGE", "1")
+    monkeypatch.setattr(pod_events, "ANSWER_S", 0.3)
+
+    async def test(events, server, trigger):
+        get = server._get
+
+        async def slow(request, path):
+            if "continue" in request.query:
+                await asyncio.sleep(60)
+            return await get(request, path)
+
+        monkeypatch.setattr(server, "_get", slow)
+        await tell(server, 0)
+        await tell(server, 1)
+        pods = [a_pod(0), a_pod(1)]
+        began_s = time.monotonic()
+        assert events.known(pods, BORN_S + 3) == {}
+        assert time.monotonic() - began_s < 0.3
+        assert await trigger.wait(5)
+        assert events.known(pods, BORN_S + 3) == {"u0": SAID}
+
+    run(test)
+
+
+def test_after_a_failure_the_pause_doubles(run, monkeypatch):
+    monkeypatch.setattr(pod_events, "ASK_S", 0.05)
+
+    async def test(events, server, trigger):
+        server.refuses[f"GET {EVENTS}"] = (403, "forbidden")
+        times = []
+        while len(times) < 4:
+            asked = len(server.requests)
+            events.known([a_pod(0)], BORN_S + 3)
+            await asyncio.sleep(0.01)
+            if len(server.requests) > asked:
+                times.append(time.monotonic())
+        pauses = [after - before for before, after in itertools.pairwise(times)]
+        assert pauses[1] > 0.1
+        assert pauses[2] > 0.2
+
+    run(test)

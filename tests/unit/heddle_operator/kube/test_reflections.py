@@ -246,3 +246,50 @@ def test_a_defect_in_what_is_told_costs_a_list_and_not_the_reflector(tmp_path, m
         task.cancel()
 
     run(tmp_path, test)
+
+
+def test_a_server_that_forgets_every_version_at_once_is_listed_ever_more_seldom(tmp_path):
+    async def test(server, api, reflected):
+        server.forgotten = 1 << 60
+        reflector = reflected.reflectors[0]
+        task = asyncio.create_task(reflector.run())
+        await asyncio.sleep(1)
+        task.cancel()
+        assert 1 < reflector.lists < 6
+
+    run(tmp_path, test)
+
+
+def test_a_version_that_is_forgotten_after_a_watch_is_listed_at_once(tmp_path, monkeypatch):
+    tries = []
+
+    def doubled_s(first_s, times, limit_s):
+        tries.append(times)
+        return 0.1
+
+    monkeypatch.setattr(reflector_module, "doubled_s", doubled_s)
+
+    class Told:
+        def __init__(self):
+            self.event = asyncio.Event()
+
+        def node_changed(self, name):
+            self.event.set()
+
+    async def test(server, api, reflected):
+        (nodes,) = [r for r in reflected.reflectors if str(r) == "/api/v1/nodes"]
+        told = Told()
+        reflected.cache.followers.add(told)
+        task = asyncio.create_task(nodes.run())
+        await nodes.is_synced.wait()
+        await server.put("/api/v1/nodes/n1", {})
+        await told.event.wait()
+        server.forgotten = 1 << 60
+        await server.stop()  # which ends the watch
+        await server.start()
+        # A list and a watch; a watch, and a list at once; a watch, a pause and a list.
+        await server.until(lambda s: s.requests.count(("GET", "/api/v1/nodes")) == 6)
+        task.cancel()
+        assert tries[-1] == 1, "the list at once was no try"
+
+    run(tmp_path, test)

@@ -42,6 +42,28 @@ def test_a_plan_is_asked_for_once_while_the_answer_is_out():
     assert operator.decision.phase == "Planning"
 
 
+@pytest.mark.parametrize("reason", ["start", "join", "drain", "loss"])
+def test_a_request_says_why_it_is_asked(reason):
+    operator = (
+        running("a", "b")
+        if reason != "start"
+        else FakeOperator(job := a_job(), a_cluster(job, "a"))
+    )
+    cluster = operator.cluster
+    if reason == "join":
+        cluster.add_node("c")
+    elif reason == "drain":
+        cluster.drain("b")
+    elif reason == "loss":
+        cluster.kill_node("b")
+
+    def asks(decision):
+        return any(isinstance(action, RequestPlan) for action in decision.actions)
+
+    decision = operator.run(asks)
+    assert {a.reason for a in decision.actions if isinstance(a, RequestPlan)} == {reason}
+
+
 def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
     operator = running("a", "b")
     operator.cluster.drain("b")
@@ -121,6 +143,22 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     decision = decide(view_of(job, observed, operator.cluster.now))
     assert decision.message == "there is no plan: memory binds"
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
+
+
+def test_nodes_that_come_and_go_make_no_further_event_of_a_planner_without_a_plan():
+    def event(*names, gpus):
+        job = a_job()
+        operator = FakeOperator(job, a_cluster(job, *names))
+        (request,) = operator.reconcile().actions
+        reply = PlanReply(plan=None, problem=f"memory binds on {len(names)}", gpus=gpus)
+        observed = replace(operator.cluster.snapshot(), replies={request.key: reply}, planning=())
+        (found,) = decide(view_of(job, observed, operator.cluster.now)).actions
+        return found
+
+    one, two = event("a", gpus=1), event("a", "b", gpus=2)
+    assert one.message != two.message
+    assert one.key == two.key
+    assert event("a", gpus=0).key != one.key, "a search that failed is another cause"
 
 
 def test_a_job_without_a_plan_for_all_that_it_may_have_says_that_whoever_holds_the_gpus():

@@ -1,4 +1,4 @@
-"""kube/config_reference.py: the ConfigMap of the job's own namespace is read."""
+"""kube/references/config.py: the ConfigMap of the job's own namespace is read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.kube.client import ApiRefused, connect
-from heddle_operator.kube.config_reference import referenced_config
+from heddle_operator.kube.references.config import referenced_config
 from tests.fakes.api_server import an_api_server
 from tests.refusals import refused
 

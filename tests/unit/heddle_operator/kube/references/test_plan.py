@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from heddle_operator.kube.client import connect
-from heddle_operator.kube.plan_reference import REFERENCE_S, PlanReference
+from heddle_operator.kube.references.plan import REFERENCE_S, PlanReference
 from tests.fakes.api_server import an_api_server
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.controller.status_writer import LEAST_S, PROGRESS_S, StatusThrottle
+from heddle_operator.controller.writers.status_writer import LEAST_S, PROGRESS_S, StatusThrottle
 
 
 def conditions(message, status="False"):
