@@ -303,6 +303,7 @@ def _read_settings(path: Path | None) -> Settings:
 
 def _read_template(path: Path) -> dict[str, Any]:
     from heddle_operator.apis.errors import InvalidJob
+    from heddle_operator.resources.template_rules import administrators_problems
     from planner.strict_yaml import read_yaml
 
     found = read_yaml(path, "worker template", InvalidJob)
@@ -310,5 +311,11 @@ def _read_template(path: Path) -> dict[str, Any]:
     if not isinstance(template, dict):
         raise InvalidJob(
             f"worker template {path} must hold a mapping with metadata and spec", code="Malformed"
+        )
+    for sentence in administrators_problems(template):
+        raise InvalidJob(
+            f"worker template {path}: {sentence}; correct it there, or under worker in the "
+            "chart's values",
+            code="Malformed",
         )
     return template

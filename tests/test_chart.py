@@ -60,6 +60,14 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("worker.shmPerGPU=8", "at '/worker/shmPerGPU': got number, want string"),
         ("worker.perGPU.memory=-5Gi", "at '/worker/perGPU/memory': '-5Gi' does not match"),
         ("worker.template.containers=1", "at '/worker/template': additional properties"),
+        (
+            "worker.template.spec.containers.name=worker",
+            "at '/worker/template/spec/containers': got object, want array",
+        ),
+        (
+            "worker.template.spec.volumes[0].emptyDir.medium=Memory",
+            "at '/worker/template/spec/volumes/0': missing property 'name'",
+        ),
         ("worker.gpu.fabric=ethernet", "at '/worker/gpu/fabric': value must be one of 'auto'"),
         ("worker.gpu.wire=null", "at '/worker/gpu': missing property 'wire'"),
         ("worker.gpu.hostPorts=8470", "at '/worker/gpu/hostPorts': got number, want string"),

@@ -25,7 +25,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.errors import InvalidJob, OperatorError
 from heddle_operator.apis.gpu_types import check_gpu_types, priced_types
 from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.heddlejob import (
@@ -84,14 +84,22 @@ def accepted(
         settings: profiles and prices of GPU types.
 
     Raises:
-        HeddleError: it cannot be run, or its author may not have what it asks for.
+        HeddleError: it cannot be run, its author may not have what it asks for, or the operator
+            itself fails on it.
     """
-    job = _loaded(body, config, defaults)
-    check_gpu_types(job, gpu_types_of(job, settings))
-    check_allowed(job, defaults.allow, defaults.templates)
-    check_template(job, defaults)
-    note = choose_profile(job.workload, settings.profiles_folder).note
-    return job.noted(note) if note else job
+    try:
+        job = _loaded(body, config, defaults)
+        check_gpu_types(job, gpu_types_of(job, settings))
+        _check_pods(job, defaults)
+        note = choose_profile(job.workload, settings.profiles_folder).note
+        return job.noted(note) if note else job
+    except HeddleError:
+        raise
+    except Exception as error:  # a defect of ours is no reason to leave a job that trains alone
+        raise OperatorError(
+            f"the operator itself fails on the spec ({what_is_wrong(error)}); report this defect",
+            code="Failed",
+        ) from error
 
 
 def gpu_types_of(job: HeddleJob, settings: Settings) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def spec_while_refused(
         except InvalidJob:  # money decides, and its prices are gone
             del kept["spec"]["planner"]["objective"]
             job = _loaded(kept, config, defaults)
-    except HeddleError:
+    except UNREADABLE:
         return None
     no_pods = "" if kept["spec"].get("worker") == body["spec"].get("worker") else refusal
     words = f"{refusal}; until that is corrected, the job goes on without it"
@@ -145,13 +153,24 @@ def spec_while_refused(
         job = _changed(job, elastic=elastic)
         words += " and moves only where it loses GPUs"
     try:
-        check_allowed(job, defaults.allow, defaults.templates)
-        check_template(job, defaults)
-    except InvalidJob as error:
+        _check_pods(job, defaults)
+    except HeddleError as error:
         no_pods = str(error)
+    except UNREADABLE as error:
+        no_pods = what_is_wrong(error)
     if no_pods:
         return EffectiveSpec(_readable(job, defaults), f"{words}; no pod is made", no_pods)
     return EffectiveSpec(job, words)
+
+
+def _check_pods(job: HeddleJob, defaults: WorkerDefaults) -> None:
+    """Whether pods may and can be made of the job's template.
+
+    Raises:
+        InvalidJob: they may not, or cannot.
+    """
+    check_allowed(job, defaults.allow, defaults.templates)
+    check_template(job, defaults)
 
 
 def _loaded(

@@ -155,6 +155,7 @@ GRANTABLE = frozenset(
     }
 )
 _NAMED = ("containers", "initContainers", "volumes", "volumeMounts", "env")
+_PATH = "spec.worker.template"
 _OWN = "heddle.dev/"
 GRACE_LIMIT_S = 86_400  # a day; agents refuse more
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
@@ -176,18 +177,30 @@ def check_allowed(
     template = job.spec.worker.template
     # What is misshapen is refused before the names in it are looked at.
     for sentence in chain(problems_of(template, allow), _taken(template, others)):
-        raise InvalidJob(
-            f"{job.name}: {sentence}", field="spec.worker.template", code="Unsupported"
-        )
+        raise InvalidJob(f"{job.name}: {sentence}", field=_PATH, code="Unsupported")
 
 
 def problems_of(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:
     """Refusals of a template, a sentence each; see `check_allowed`."""
-    found = list(_compared(template, _TEMPLATE, "spec.worker.template", "", allow))
+    found = list(_compared(template, _TEMPLATE, _PATH, "", allow))
     yield from found
     if not found:
         yield from _foreign(template, allow)
         yield from _out_of_range(template)
+        yield from _bad_grace(template, _PATH)
+
+
+def administrators_problems(template: Mapping[str, Any]) -> Iterator[str]:
+    """What has another form than that of a pod template, a sentence each.
+
+    Args:
+        template: of the administrator, who may set every field.  Each job is merged with it, so
+            that a mistake in it would keep all jobs from their pods.
+    """
+    found = [sentence[1:] for sentence in _compared(template, _TEMPLATE, "", "", None)]
+    yield from found
+    if not found:
+        yield from (sentence[1:] for sentence in _bad_grace(template, ""))
 
 
 def _taken(template: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> Iterator[str]:
@@ -220,20 +233,23 @@ def _out_of_range(template: Mapping[str, Any]) -> Iterator[str]:
                     f"spec.worker.template.metadata.{kind}: keys that begin with {_OWN} are the "
                     f"operator's, found {reprlib.repr(key)}; leave it out"
                 )
-    grace_s = spec.get("terminationGracePeriodSeconds", 0)
+
+
+def _bad_grace(template: Mapping[str, Any], path: str) -> Iterator[str]:
+    grace_s = template.get("spec", {}).get("terminationGracePeriodSeconds", 0)
     if not 0 <= grace_s <= GRACE_LIMIT_S:
         yield (
-            "spec.worker.template.spec.terminationGracePeriodSeconds must be from 0 to "
-            f"{GRACE_LIMIT_S}, found {grace_s}"
+            f"{path}.spec.terminationGracePeriodSeconds must be from 0 to {GRACE_LIMIT_S}, "
+            f"found {grace_s}"
         )
 
 
 def _compared(
-    value: Any, form: Form, path: str, name: str, allow: Collection[str]
+    value: Any, form: Form, path: str, name: str, allow: Collection[str] | None
 ) -> Iterator[str]:
     """The problems of one value, whose field has this name."""
     if callable(form):
-        if not form(value) and name not in allow:
+        if not form(value) and not _may_set(name, allow):
             yield _refused(path, name, value)
         return
     word = form if isinstance(form, str) else "a list" if isinstance(form, tuple) else "an object"
@@ -249,13 +265,17 @@ def _compared(
 
 
 def _fields(
-    value: Mapping[str, Any], form: Mapping[str, Form], path: str, allow: Collection[str]
+    value: Mapping[str, Any], form: Mapping[str, Form], path: str, allow: Collection[str] | None
 ) -> Iterator[str]:
     for key, inner in value.items():
         if key in form:
             yield from _compared(inner, form[key], f"{path}.{key}", key, allow)
-        elif key not in allow:
+        elif not _may_set(key, allow):
             yield _refused(f"{path}.{key}", key, None)
+
+
+def _may_set(name: str, allow: Collection[str] | None) -> bool:
+    return allow is None or name in allow  # None: of an administrator, who may set every field
 
 
 def _foreign(template: Mapping[str, Any], allow: Collection[str]) -> Iterator[str]:

@@ -23,8 +23,20 @@ def refused(*arguments):
         (b"\xff\xfe", "Unreadable"),
         ("- a list", "Malformed"),
         ("[]", "Malformed"),
+        ("spec: {containers: {name: worker}}", "Malformed"),
+        ("spec: {tolerations: {key: spot}}", "Malformed"),
+        ("metadata: x", "Malformed"),
     ],
-    ids=["missing", "torn", "no text", "a list", "an empty list"],
+    ids=[
+        "missing",
+        "torn",
+        "no text",
+        "a list",
+        "an empty list",
+        "rows",
+        "tolerations",
+        "metadata",
+    ],
 )
 def test_a_worker_template_that_cannot_be_used_is_named(tmp_path, text, code):
     path = tmp_path / "template.yaml"

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from heddle_operator.apis.errors import InvalidJob
+from heddle_operator.apis.errors import InvalidJob, OperatorError
 from heddle_operator.controller.effective_spec import (
     accepted,
     ended_wall_s,
@@ -106,6 +106,16 @@ def test_a_new_job_is_refused():
         accepted(
             a_body(worker={"template": {"spec": {"volumes": [HOST]}}}), None, DEFAULTS, SETTINGS
         )
+
+
+def test_a_defect_of_the_operator_is_a_refusal_and_leaves_no_job_alone():
+    """Its own templates are of a form that the start of the operator lets through no more."""
+    broken = dataclasses.replace(DEFAULTS, template={"spec": {"containers": {"name": "worker"}}})
+    with refused(OperatorError, "Failed") as error:
+        accepted(a_body(), None, broken, SETTINGS)
+    effective = spec_while_refused(a_body(), None, broken, SETTINGS, None, str(error.value))
+    assert effective is not None
+    assert effective.no_pods
 
 
 @pytest.mark.parametrize(

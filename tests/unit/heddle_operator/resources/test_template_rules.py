@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from heddle_operator.apis.errors import InvalidJob
-from heddle_operator.resources.template_rules import GRANTABLE, check_allowed, problems_of
+from heddle_operator.resources.template_rules import (
+    GRANTABLE,
+    administrators_problems,
+    check_allowed,
+    problems_of,
+)
 from tests.refusals import refused
 from tests.unit.heddle_operator.resources.jobs import a_job
 
@@ -197,6 +202,28 @@ ADMINISTRATORS = (
         }
     },
 )
+
+
+@pytest.mark.parametrize("template", [ALLOWED, {}, *ADMINISTRATORS, *GRANTED.values()])
+def test_an_administrator_may_set_every_field(template):
+    assert list(administrators_problems(template)) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        (spec(containers={"name": "worker"}), "spec.containers must be a list, found {'name'"),
+        (spec(containers=[{"image": "a"}]), "spec.containers[0] has no name; give it one"),
+        (spec(tolerations={"key": "a"}), "spec.tolerations must be a list, found {'key': 'a'}"),
+        (spec(volumes=None), "spec.volumes must be a list, found None"),
+        ({"metadata": "x"}, "metadata must be an object, found 'x'"),
+        (spec(terminationGracePeriodSeconds=90_000), "must be from 0 to 86400, found 90000"),
+    ],
+)
+def test_an_administrators_template_has_the_form_of_one(template, words):
+    (sentence,) = administrators_problems(template)
+    assert words in sentence
+    assert sentence[0] != "."
 
 
 @pytest.mark.parametrize(
