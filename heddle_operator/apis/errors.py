@@ -89,6 +89,10 @@ class NameTaken(OperatorError):
     """An object that the job needs is somebody else's; the message names it and what to do."""
 
 
+class EarlierJobRemains(NameTaken):
+    """The object is of an earlier job of the same name, and goes by itself."""
+
+
 class RecordTooLarge(OperatorError):
     """The record of an epoch does not fit into a ConfigMap; the old plan trains on."""
 

@@ -19,6 +19,7 @@ from heddle_operator.controller.effective_spec import stub_of
 from heddle_operator.controller.job_controller import JobController
 from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
+from heddle_operator.kube.malformed_objects import what_is_wrong
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.recent import Recent
 from planner.pauses import doubled_s
@@ -233,6 +234,7 @@ class Controller:
                     exc_info=said != known,  # the same trace again says nothing
                 )
                 known = said
+                await run.fail(what_is_wrong(error))
                 await asyncio.sleep(pause_s)
             else:
                 return

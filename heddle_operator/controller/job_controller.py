@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from heddle_operator.apis.errors import InvalidJob, NameTaken, NewerRecord
+from heddle_operator.apis.errors import EarlierJobRemains, InvalidJob, NameTaken, NewerRecord
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.controller import effective_spec
 from heddle_operator.controller.effective_spec import (
@@ -24,10 +23,10 @@ from heddle_operator.controller.effective_spec import (
     stub_of,
     ttl_in,
 )
+from heddle_operator.controller.job_status import RETRY_S, JobStatus, until_done
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.writers.event_posts import EventPosts
-from heddle_operator.controller.writers.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.kube.references.config import referenced_config
@@ -35,7 +34,7 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.report.conditions import HolderCount, live_record
 from heddle_operator.report.events import UNSEEN, events_of
-from heddle_operator.report.status import Refused, Status, count_holders, refused_status, status_of
+from heddle_operator.report.status import Refused, count_holders, status_of
 from heddle_operator.report.timings import reconfigurations
 from heddle_operator.resources.epoch_config_map import check_format
 from heddle_operator.rules.drain import Drain, drain_of
@@ -47,7 +46,6 @@ from heddle_operator.state.snapshot import Observed
 from planner.errors import HeddleError
 
 LOG = logging.getLogger(__name__)
-RETRY_S = 2.0  # after the API server refused something that is not a pod
 LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
 
 
@@ -75,9 +73,8 @@ class JobController:
         self._context = context
         self._seen: tuple[Decision, Observed] | None = None
         self._holders: tuple[str, HolderCount] | None = None
-        self._status: Mapping[str, Any] = body.get("status") or {}
-        self._throttle = StatusThrottle()
         self._posts = EventPosts()
+        self._status = JobStatus(body, context, self._posts)
         self._is_gone = False
         self._work: JobWork | None = None
         self._rests = False
@@ -99,12 +96,12 @@ class JobController:
     async def run(self) -> None:
         """Follow the job until it has ended."""
         self._rests = False
+        self._status.write_anew()
         try:
             if self._work is None:
                 self._work = await self._begin()
             else:
                 await self._wait_for_known_records()
-                self._throttle = StatusThrottle()  # others have written the status meanwhile
             if self._work is not None:
                 await self._reconcile(self._work)
             else:
@@ -113,6 +110,10 @@ class JobController:
             await self._posts.cancel()
             if not self._rests:
                 await self.close()
+
+    async def fail(self, error: str) -> None:
+        """Say in the status that the operator itself failed on the job, in a few words."""
+        await self._status.fail(error)
 
     def rest(self) -> None:
         """The Lease is lost: when this is cancelled, what it has heard stays for the next run."""
@@ -177,32 +178,36 @@ class JobController:
         """The config.json that the job names, once it is there; until then the job says so.
 
         Raises:
-            InvalidJob: it is not there, and the job can go on as it was accepted before, or has
+            InvalidJob: it cannot be had, and the job can go on as it was accepted before, or has
                 ended.
         """
-        said = ""
         while True:
             try:
                 return await referenced_config(self._context.api, self._body)
             except (ApiRefused, InvalidJob) as error:
                 sentence = f"spec.model.configRef: {error}"
-                is_answer = isinstance(error, InvalidJob) or error.status == 404
-                if self._has_ended or (is_answer and self.accepted and self._trains):
+                refused = error if isinstance(error, ApiRefused) else None
+                is_missing = refused is not None and refused.status == 404
+                passes = refused is not None and not (is_missing or refused.is_final)
+                if self._has_ended or (not passes and self.accepted and self._trains):
                     raise InvalidJob(
                         sentence, field="spec.model.configRef", code=error.code or "Missing"
                     ) from None
-                if sentence != said:
-                    said = sentence
-                    await self._refuse(said)
+                if is_missing:
+                    await self._status.wait(sentence, "ConfigMapMissing", self._trains)
+                elif passes:
+                    LOG.warning("%s", sentence)
+                else:
+                    await self._refuse(sentence)
             await asyncio.sleep(RETRY_S)
 
     @property
     def _trains(self) -> bool:
-        return effective_spec.trains(self._outcomes, self._status)
+        return effective_spec.trains(self._outcomes, self._status.known)
 
     @property
     def _has_ended(self) -> bool:
-        return effective_spec.has_ended(self._outcomes, self._status)
+        return effective_spec.has_ended(self._outcomes, self._status.known)
 
     @property
     def _outcomes(self) -> tuple[Outcome, ...]:
@@ -210,16 +215,13 @@ class JobController:
 
     async def _wait_for_known_records(self) -> None:
         """Wait until no record is there that only a newer operator reads; the job says so."""
-        said = ""
         while True:
             try:
                 for body in self._own("ConfigMap"):
                     check_format(body)
                 return
             except NewerRecord as error:
-                if str(error) != said:
-                    said = str(error)
-                    await self._refuse(said, "NewerRecord")
+                await self._refuse(str(error), "NewerRecord")
             await asyncio.sleep(RETRY_S)
 
     def _own(self, kind: str) -> tuple[Mapping[str, Any], ...]:
@@ -228,21 +230,19 @@ class JobController:
 
     async def _token(self, objects: JobObjects) -> str:
         """The job's token, once its Secret can be had; until then the job says why not."""
-        said = ""
         while True:
             try:
                 return await objects.token()
+            except EarlierJobRemains as error:
+                await self._status.wait(str(error), "EarlierJobRemains", self._trains)
             except NameTaken as error:
-                if str(error) != said:
-                    said = str(error)
-                    await self._refuse(said, "NameTaken")
+                await self._refuse(str(error), "NameTaken")
             except ApiRefused as error:
-                sentence = f"the cluster refuses the job's Secret: {error}"
-                if not error.is_final:
+                if error.is_final:
+                    sentence = f"the cluster refuses the job's Secret: {error}"
+                    await self._refuse(sentence, "ObjectRefused")
+                else:
                     LOG.warning("%s", error)
-                elif sentence != said:
-                    said = sentence
-                    await self._refuse(said, "ObjectRefused")
             await asyncio.sleep(RETRY_S)
 
     async def _reconcile(self, work: JobWork) -> None:
@@ -304,9 +304,9 @@ class JobController:
         ended = [r for r in observed.epochs if r.outcome in ("complete", "failed")]
         ended_s = ended[0].closed_s if ended else None
         if ended_s is None:
-            ended_s = (ended_wall_s(self._status) or now + offset_s) - offset_s
+            ended_s = (ended_wall_s(self._status.known) or now + offset_s) - offset_s
         await asyncio.sleep(max(0.0, ended_s + ttl_s - now))
-        await self._until_done(objects.delete_job)
+        await until_done(objects.delete_job)
 
     async def _write(
         self, work: JobWork, decision: Decision, view: View, drain: Drain
@@ -315,18 +315,11 @@ class JobController:
         effective, objects = work.effective, work.objects
         job, ended = effective.job, decision.phase in ("Complete", "Failed")
         holders = self._count_holders(job, view.observed)
-        before, refusal = self._status, effective.refusal
+        before, refusal = self._status.known, effective.refusal
         status = status_of(view, decision, holders, drain, before, now_text(), refusal)
         done = replace(decision, actions=work.reconciler.done)
         self._context.metrics.take(job.metadata.namespace, job.name, status, done)
-        wait_s = self._throttle.wait_s(status, time.monotonic())
-        if wait_s > 0 and not ended:
-            return min(wait_s, PROGRESS_S)
-        if self._throttle.differs(status):
-            await objects.write_status(status)
-            self._throttle.written(status, time.monotonic())
-            self._status = status
-        return None if ended else PROGRESS_S
+        return await self._status.write(objects, status, has_ended=ended)
 
     def _count_holders(self, job: HeddleJob, observed: Observed) -> HolderCount | None:
         live = live_record(observed)
@@ -347,34 +340,9 @@ class JobController:
         return tuple(change.stall_s for change in seen if change.reason != "loss")
 
     async def _refuse(self, sentence: str, reason: Refused = "InvalidSpec") -> None:
-        """Say why the job cannot be run; a change of its spec starts it anew.
-
-        It asks for no GPUs meanwhile; what its pods hold is theirs.
-        """
+        """See `JobStatus.refuse`."""
         trains = self._trains or (reason == "NewerRecord" and bool(self._own("Pod")))
-        if trains:
-            sentence += "; its pods train on without the operator until that is corrected"
-        LOG.warning("it is refused: %s", sentence)
-        self._context.arbiter.forget(self._body["metadata"]["uid"])
-        stub = stub_of(self._body)
-        objects = JobObjects(stub, self._context.api, self._context.identity)
-        generation, before = int(self._body["metadata"].get("generation", 0)), self._status
-        status: Status = refused_status(generation, sentence, before, now_text(), reason, trains)
-        self._context.metrics.phase(stub.metadata.namespace, stub.name, status["phase"])
-        await self._until_done(partial(objects.write_status, status))
-        self._status = {**before, **status}
-        key = f"{reason}-{generation}-{sentence}"
-        self._posts.post(objects, RecordEvent(key, reason, sentence))
-
-    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it until the API server lets it be done."""
-        while True:
-            try:
-                await work()
-                return
-            except ApiRefused as error:
-                LOG.warning("%s", error)
-                await asyncio.sleep(RETRY_S)
+        await self._status.refuse(sentence, reason, trains)
 
 
 def _with_words_of(objects: JobObjects, view: View) -> View:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from heddle_operator.apis.errors import NameTaken
+from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL, ONE_AT_A_TIME
 from heddle_operator.kube.client import ApiRefused, KubeApi
@@ -41,6 +41,7 @@ LOG = logging.getLogger(__name__)
 JOBS = "/apis/heddle.dev/v1alpha1"
 # A cluster without API server for a minute loses no Event.  Source: client-go's recorder, 12 tries.
 EVENT_TRIES, EVENT_RETRY_S = 12, (0.5, 10.0)
+TOLD_S = 30.0  # what an earlier job left, or what is applied a moment later, is no warning before
 KNOWN_S = 60.0  # a budget that was written is looked at again after so long: anybody may delete it
 
 
@@ -67,6 +68,7 @@ class JobObjects:
         self.refused = ""
         self._budgeted: dict[Mark, tuple[int, float]] = {}  # what it keeps, until when that holds
         self._taken: dict[Mark, str] = {}
+        self._waits: dict[Mark, float] = {}  # since when, for an earlier job's budget to go
         self._version = ""  # of the job, as this has seen or written it
 
     @property
@@ -84,7 +86,8 @@ class JobObjects:
 
         Raises:
             ApiRefused: it can be neither read nor made.
-            NameTaken: somebody else's Secret has its name.
+            EarlierJobRemains: the Secret of an earlier job has its name.
+            NameTaken: somebody else's Secret has it.
         """
         path, name = joined(self._core, "secrets"), token_name(self._job)
         held = await self._found(joined(path, name), "Secret")
@@ -150,7 +153,8 @@ class JobObjects:
         try:
             await self._put_budget(least, covers)
         except NameTaken as error:
-            self._taken[covers] = str(error)
+            if not isinstance(error, EarlierJobRemains) or self._has_waited(covers):
+                self._taken[covers] = str(error)
             return False
         except ApiRefused as error:
             if error.is_final:
@@ -159,6 +163,11 @@ class JobObjects:
         self._budgeted[covers] = least, time.monotonic() + KNOWN_S
         self._taken.pop(covers, None)
         return True
+
+    def _has_waited(self, covers: Mark) -> bool:
+        """Whether an earlier job's budget is there for so long that somebody must look at it."""
+        since_s = self._waits.setdefault(covers, time.monotonic())
+        return time.monotonic() - since_s >= TOLD_S
 
     async def _put_budget(self, least: int, covers: Mark) -> None:
         path = joined(self._budgets, budget_name(self._job, covers))

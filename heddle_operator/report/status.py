@@ -46,6 +46,8 @@ SENTENCE_BYTES = (1024, 512, 256)  # of each sentence: the first with which the 
 Status = dict[str, Any]
 # Why a job is not followed.
 Refused = Literal["InvalidSpec", "NameTaken", "NewerRecord", "ObjectRefused"]
+# For what it waits that comes by itself.
+Waits = Literal["ConfigMapMissing", "EarlierJobRemains"]
 
 
 def count_holders(model: ModelShape, plan: Plan) -> HolderCount:
@@ -154,6 +156,43 @@ def refused_status(
     status = {
         "observedGeneration": job_generation,
         "phase": before.get("phase", "Running") if trains else "Invalid",
+        "message": sentence,
+        "conditions": [*stated, *others],
+    }
+    return _fitted(status, before)
+
+
+def waiting_status(
+    job_generation: int,
+    sentence: str,
+    before: Mapping[str, Any],
+    now_text: str,
+    reason: Waits | Literal["OperatorFailed"],
+) -> Status:
+    """The status of a job that is not followed now, and is tried again by itself.
+
+    It is not stalled, and whether it is accepted is not known yet.
+
+    Args:
+        job_generation: of its spec.
+        sentence: why.
+        before: the status that is there now; its other conditions stay, and its phase.
+        now_text: the time, as Kubernetes writes it.
+        reason: of the condition.
+    """
+    conditions = (Condition("Ready", False, reason, sentence), stalled(False, reason, sentence))
+    stated = with_times(conditions, before, job_generation, now_text)
+    rows = before.get("conditions") or ()
+    others = [
+        row
+        for row in rows
+        if row.get("type") not in ("Ready", "Stalled")
+        and (row.get("type"), row.get("status")) != ("Accepted", "False")
+    ]
+    phase = before.get("phase", "Invalid")
+    status = {
+        "observedGeneration": job_generation,
+        "phase": "Pending" if phase == "Invalid" else phase,
         "message": sentence,
         "conditions": [*stated, *others],
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from heddle_operator.apis.errors import NameTaken
+from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import JOB_LABEL
 from heddle_operator.inventory.requests import owner_uid
@@ -52,6 +52,7 @@ def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:
     An earlier job's goes by itself: whoever deleted that job has the garbage collector remove it.
 
     Raises:
+        EarlierJobRemains: it is an earlier job's.
         NameTaken: says whose name it has, and what to do.
     """
     if owner_uid(body["metadata"]) == job.metadata.uid:
@@ -59,8 +60,8 @@ def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:
     name = body["metadata"]["name"]
     owners = body["metadata"].get("ownerReferences") or ()
     if any(owner.get("kind") == job.kind and owner.get("name") == job.name for owner in owners):
-        raise NameTaken(
-            f"{kind} {name} is of an earlier job {job.name}; it is waited until it goes"
+        raise EarlierJobRemains(
+            f"{kind} {name} is of an earlier job {job.name}; this job waits until it is gone"
         )
     raise NameTaken(
         f"{kind} {name} is there and not this job's, so it is left as it is; remove it, or give "

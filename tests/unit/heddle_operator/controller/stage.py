@@ -170,13 +170,23 @@ def runner(tmp_path, monkeypatch):
     """Runs a test on a stage."""
     monkeypatch.setattr(host_ports, "AGENT_PORT", host_ports.AGENT_PORT)
 
-    def run(test, model=None, worker=None, before=None, limits=None, sees_all_pods=True, **elastic):
+    def run(
+        test,
+        model=None,
+        worker=None,
+        before=None,
+        limits=None,
+        sees_all_pods=True,
+        refuses=None,
+        **elastic,
+    ):
         async def main():
             async with (
                 an_api_server() as server,
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
                 stage = Stage(server, api, sees_all_pods)
+                server.refuses |= refuses or {}
                 port = await stage.pod.start()
                 named = model or {"name": "tiny-llama"}
                 await stage.begin(named, worker, before, limits, **elastic)

@@ -176,6 +176,33 @@ def test_a_defect_in_one_job_leaves_the_others_alone(tmp_path, monkeypatch, capl
     assert said["message"].startswith("it failed in the operator; it is followed anew")
 
 
+def test_a_defect_is_said_in_the_status_until_the_job_is_followed_again(tmp_path, monkeypatch):
+    follow, failures = JobController.run, []
+
+    async def fails_once(self):
+        failures.append(1)
+        if len(failures) == 1:
+            raise RuntimeError("a defect of ours")
+        await follow(self)
+
+    monkeypatch.setattr(JobController, "run", fails_once)
+    monkeypatch.setattr(controller_module, "RESTART_S", (0.2, 0.2))
+
+    def reason(server, path):
+        rows = server.objects[path].get("status", {}).get("conditions", ())
+        return next((row["reason"] for row in rows if row["type"] == "Ready"), "")
+
+    async def test(server, controller, cache):
+        controller.start()
+        path = await apply(server, controller, a_body())
+        await server.until(lambda s: reason(s, path) == "OperatorFailed")
+        assert "RuntimeError: a defect of ours" in message(server, path)
+        assert server.objects[path]["status"]["phase"] == "Pending"
+        await server.until(lambda s: reason(s, path) == "InvalidSpec")
+
+    run(tmp_path, test)
+
+
 def test_the_same_defect_is_traced_once_and_looked_at_ever_more_seldom(
     tmp_path, monkeypatch, caplog
 ):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from heddle_operator.apis.errors import NameTaken
+from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import Metadata
 from heddle_operator.kube import owned_objects
 from heddle_operator.kube.client import ApiRefused, connect
@@ -59,20 +59,18 @@ EARLIER = [{"uid": "earlier", "controller": True, "kind": "HeddleJob", "name": "
 
 
 @pytest.mark.parametrize(
-    ("owners", "words"),
-    [
-        ([], "Secret tiny-token is there and not this job's, so it is left as it is; remove it"),
-        (EARLIER, "Secret tiny-token is of an earlier job tiny; it is waited until it goes"),
-    ],
+    ("owners", "kind"),
+    [([], NameTaken), (EARLIER, EarlierJobRemains)],
     ids=["of nobody", "of an earlier job"],
 )
-def test_a_secret_of_somebody_else_is_neither_used_nor_changed(tmp_path, owners, words):
+def test_a_secret_of_somebody_else_is_neither_used_nor_changed(tmp_path, owners, kind):
     async def test(server, objects):
         path = f"{PATHS}/secrets/tiny-token"
         foreign = {"metadata": {"ownerReferences": owners}, "data": {"token": "b2xk"}}
         held = await server.put(path, foreign)
-        with pytest.raises(NameTaken, match=words):
+        with pytest.raises(NameTaken, match="Secret tiny-token is ") as taken:
             await objects.token()
+        assert taken.type is kind
         assert server.objects[path] == held
         assert {method for method, _ in server.requests} == {"GET"}
         await server.remove(path)
@@ -120,6 +118,21 @@ def test_the_budget_follows_the_pods_and_goes_with_the_job(tmp_path):
         await objects.delete_budgets()
         await objects.delete_budgets()
         assert server.of("poddisruptionbudgets") == {}
+
+    run(tmp_path, test)
+
+
+def test_a_budget_of_an_earlier_job_is_said_only_where_it_stays(tmp_path, monkeypatch):
+    async def test(server, objects):
+        await server.put(BUDGET, {"metadata": {"ownerReferences": EARLIER}})
+        assert not await objects.write_budget(1)
+        assert objects.taken == ""
+        monkeypatch.setattr(owned_objects, "TOLD_S", 0.0)
+        assert not await objects.write_budget(1)
+        assert objects.taken.startswith("PodDisruptionBudget tiny is of an earlier job")
+        await server.remove(BUDGET)
+        assert await objects.write_budget(1)
+        assert objects.taken == ""
 
     run(tmp_path, test)
 

@@ -10,7 +10,7 @@ import pytest
 
 from heddle_operator.epochs.decide import decide
 from heddle_operator.report.conditions import HolderCount, summary_of
-from heddle_operator.report.status import count_holders, refused_status, status_of
+from heddle_operator.report.status import count_holders, refused_status, status_of, waiting_status
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
@@ -85,6 +85,23 @@ def test_a_refusal_keeps_the_other_conditions_and_the_phase_of_what_trains():
         assert found["conditions"][3:] == others
         assert condition(found, "Stalled")["status"] == str(not trains)
         assert condition(found, "Accepted")["message"] == "no"
+
+
+def test_a_job_that_waits_is_neither_stalled_nor_invalid():
+    refused = refused_status(3, "no", {}, "T1")
+    found = waiting_status(3, "there is no llama", refused, "T2", "ConfigMapMissing")
+    rows = [(row["type"], row["status"], row["reason"]) for row in found["conditions"]]
+    assert rows == [("Ready", "False", "ConfigMapMissing"), ("Stalled", "False", "Settled")]
+    assert found["phase"] == "Pending"
+
+
+def test_a_job_on_which_the_operator_fails_keeps_its_phase_and_its_other_conditions():
+    before = status(running("a"))
+    found = waiting_status(3, "a defect", before, "T2", "OperatorFailed")
+    assert found["phase"] == "Running"
+    told = ("Ready", "Stalled")
+    assert found["conditions"][2:] == [r for r in before["conditions"] if r["type"] not in told]
+    assert (condition(found, "Accepted")["status"]) == "True"
 
 
 def test_a_job_that_goes_on_says_what_is_wrong_with_its_spec():
