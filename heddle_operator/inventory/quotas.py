@@ -2,7 +2,8 @@
 
 Invariant: only what a pod declares is counted; what admission adds to it (a LimitRange) is learnt
 from the refusal of a pod.
-Source: Kubernetes' ResourceQuota admission: its resources, scopes and the words of its refusals.
+Source: Kubernetes' ResourceQuota admission: its resources, scopes and the words of its refusals;
+a pod's quality of service.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from heddle_operator.state.snapshot import Headroom
 
 GPU_QUOTA = f"requests.{GPU}"
 _COUNTS = ("pods", "count/pods")
+_OF_QOS = ("cpu", "memory")
 _REFUSED = re.compile(
     r"exceeded quota: (?P<name>[^,]+), requested: .*?, used: (?P<used>.*?), limited: (?P<hard>.*)$"
 )
@@ -39,7 +41,7 @@ def headroom_of(
     gpus: dict[str, int] = {}
     pods: dict[str, int] = {}
     for quota in quotas:
-        if not _applies(quota.get("spec") or {}, pod_spec):
+        if not _applies(quota.get("spec") or {}, pod_spec, per_gpu):
             continue
         name, status = str(quota["metadata"]["name"]), quota.get("status") or {}
         used = status.get("used") or {}
@@ -83,18 +85,24 @@ def _pairs(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _applies(spec: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
+def _applies(
+    spec: Mapping[str, Any], pod_spec: Mapping[str, Any], per_gpu: Mapping[str, str]
+) -> bool:
     """Whether the quota's scopes match pods that ask for GPUs and have no deadline."""
     scopes = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     terms = (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
-    return all(_matches(term, pod_spec) for term in (*scopes, *terms))
+    return all(_matches(term, pod_spec, per_gpu) for term in (*scopes, *terms))
 
 
-def _matches(term: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
+def _matches(
+    term: Mapping[str, Any], pod_spec: Mapping[str, Any], per_gpu: Mapping[str, str]
+) -> bool:
+    if term.get("scopeName") in ("BestEffort", "NotBestEffort"):
+        return _is_best_effort(pod_spec, per_gpu) is (term["scopeName"] == "BestEffort")
     if term.get("scopeName") == "CrossNamespacePodAffinity":
         return any(_reaches_out(row) for row in _affinity_terms(pod_spec))
     if term.get("scopeName") != "PriorityClass":
-        return term.get("scopeName") in ("NotTerminating", "NotBestEffort")
+        return term.get("scopeName") == "NotTerminating"
     found, values = pod_spec.get("priorityClassName"), term.get("values") or ()
     match term.get("operator"):
         case "In":
@@ -105,6 +113,16 @@ def _matches(term: Mapping[str, Any], pod_spec: Mapping[str, Any]) -> bool:
             return bool(found)
         case _:
             return not found
+
+
+def _is_best_effort(pod_spec: Mapping[str, Any], per_gpu: Mapping[str, str]) -> bool:
+    """Whether the pod asks for neither CPU nor memory: GPUs are no matter of its class."""
+    rows = (*(pod_spec.get("containers") or ()), *(pod_spec.get("initContainers") or ()))
+    given = [(row.get("resources") or {}) for row in (*rows, pod_spec)]
+    asked = [part for each in given for part in (each.get("requests"), each.get("limits"))]
+    return not any(
+        amount((part or {}).get(name)) > 0 for part in (*asked, per_gpu) for name in _OF_QOS
+    )
 
 
 def _affinity_terms(pod_spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -90,6 +90,34 @@ def test_a_quota_counts_only_in_its_scopes(spec, applies):
     assert (headroom_of([quota(spec=spec, pods="2")], POD).pods == 2) is applies
 
 
+BARE = {"containers": [{"name": "worker", "resources": {}}], "initContainers": [{"name": "data"}]}
+
+
+@pytest.mark.parametrize(
+    ("added", "per_gpu", "is_best_effort"),
+    [
+        ({}, {}, True),
+        ({}, {"rdma/hca": "1"}, True),
+        ({}, {"cpu": "0"}, True),
+        ({}, {"cpu": "8"}, False),
+        ({}, {"memory": "64Gi"}, False),
+        ({"containers": [{"name": "worker", "resources": {"limits": {"memory": "1"}}}]}, {}, False),
+        ({"initContainers": [{"name": "a", "resources": {"requests": {"cpu": 1}}}]}, {}, False),
+        ({"resources": {"requests": {"cpu": "1"}}}, {}, False),
+        ({"containers": [{"name": "worker", "resources": {"requests": None}}]}, {}, True),
+    ],
+)
+def test_a_pod_without_cpu_and_memory_is_best_effort(added, per_gpu, is_best_effort):
+    spec = {**BARE, **added}
+    for scope, applies in (("BestEffort", is_best_effort), ("NotBestEffort", not is_best_effort)):
+        by_name = {"scopes": [scope]}
+        term = {"scopeName": scope, "operator": "Exists"}
+        by_term = {"scopeSelector": {"matchExpressions": [term]}}
+        for each in (by_name, by_term):
+            found = headroom_of([quota(spec=each, pods="2")], spec, per_gpu)
+            assert found.pods == (2 if applies else None), scope
+
+
 def test_a_refusal_teaches_its_quota():
     assert is_quota_refusal(REFUSAL)
     assert headroom_of([quota_in(REFUSAL)], POD) == Headroom(2, 2, "quota team")
