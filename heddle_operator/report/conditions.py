@@ -19,6 +19,7 @@ from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, fabric_failure, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.epoch_record import EpochRecord
+from heddle_operator.state.reachability import is_starting
 from heddle_operator.state.reasons import DecisionReason
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
@@ -135,7 +136,7 @@ def conditions_of(
     ended = phase in ("Complete", "Failed")
     trains = not ended and _trains(observed)
     planned = live or pending
-    degraded = None if ended else _degraded(view.job, observed, decision, holders, trouble)
+    degraded = None if ended else _degraded(view, decision, holders, trouble)
     blocked = "" if ended else drain.blocked
     return (
         _ready(decision, trains, refusal),
@@ -339,13 +340,13 @@ def _hindered(observed: Observed, trouble: str) -> Condition | None:
 
 
 def _degraded(
-    job: HeddleJob,
-    observed: Observed,
+    view: View,
     decision: Decision,
     holders: HolderCount | None,
     trouble: str,
 ) -> Condition | None:
     """Cause that makes the job less safe or slower than it could be; else None."""
+    observed = view.observed
     hindered = _hindered(observed, trouble)
     if hindered is not None:
         return hindered
@@ -358,12 +359,13 @@ def _degraded(
         if agent.problem:
             words = f"pod {agent.pod}: {agent.problem}"
             return Condition("Degraded", True, "AgentNotUnderstood", words)
-        if agent.unreachable_since_s is not None:
+        starts = is_starting(observed, agent.pod, view.now, view.settings)
+        if agent.unreachable_since_s is not None and not starts:
             words = f"the agent of pod {agent.pod} does not answer"
             return Condition("Degraded", True, "AgentUnreachable", words)
     if decision.slow:
         return Condition("Degraded", True, "SlowRanks", decision.slow)
-    wanted = job.spec.elastic.min_holders
+    wanted = view.job.spec.elastic.min_holders
     if holders is not None and holders.min_nodes < wanted:
         words = (
             f"a part of the state is on {counted(holders.min_nodes, 'node')} only, minHolders is "

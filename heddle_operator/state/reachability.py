@@ -32,17 +32,24 @@ def is_silent(observed: Observed, name: str, now: float, settings: Settings) -> 
 
 
 def _is_overdue(observed: Observed, name: str, now: float, settings: Settings) -> bool:
-    """Whether there was no report for the peer time-out.
-
-    An agent that never answered may still be starting: its container runs before it listens.
-    """
+    """Whether there was no report for the peer time-out, from an agent that does not start."""
     pod, view = observed.pod(name), observed.agents.get(name)
     if pod is None or pod.phase != "running" or view is None or view.unreachable_since_s is None:
         return False
-    is_starting = view.report is None and not _was_ready(observed, pod)
-    if is_starting and now - pod.created_s < settings.pod_timeout_s:
+    if is_starting(observed, name, now, settings):
         return False
     return now - view.unreachable_since_s >= settings.peer_timeout_s
+
+
+def is_starting(observed: Observed, name: str, now: float, settings: Settings) -> bool:
+    """Whether the agent never answered, and may still start.
+
+    Its container runs before it listens: image and imports take their time.
+    """
+    pod, view = observed.pod(name), observed.agents.get(name)
+    if pod is None or (view is not None and view.report is not None) or _was_ready(observed, pod):
+        return False
+    return now - pod.created_s < settings.pod_timeout_s
 
 
 def is_pod_lost(observed: Observed, name: str, now: float, settings: Settings) -> bool:

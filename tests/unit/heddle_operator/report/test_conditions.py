@@ -12,7 +12,7 @@ from heddle_operator.report.conditions import HolderCount, conditions_of, live_r
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import Failure
-from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
 
@@ -135,6 +135,21 @@ def test_an_unhealthy_gpu_and_a_silent_agent_degrade_a_job():
     operator.cluster.unreachable["tiny-a-0"] = operator.cluster.now
     found = conditions(operator)["Degraded"]
     assert found == (True, "AgentUnreachable", "the agent of pod tiny-a-0 does not answer")
+
+
+@pytest.mark.parametrize(("created_s", "is_degraded"), [(-100.0, False), (-1000.0, True)])
+def test_an_agent_that_starts_degrades_no_job_until_its_pod_is_late(created_s, is_degraded):
+    operator = running("a")
+    starts = ObservedPod(
+        name="tiny-b-0", node="b", ordinal=0, gpus=2, phase="running", created_s=created_s
+    )
+    observed = operator.cluster.snapshot()
+    agents = {"tiny-b-0": AgentView(pod="tiny-b-0", report=None, unreachable_since_s=0.0)}
+    found = conditions(
+        operator, pods=(*observed.pods, starts), agents={**observed.agents, **agents}
+    )
+    assert found["Degraded"][0] is is_degraded
+    assert found["Degraded"][1] == ("AgentUnreachable" if is_degraded else "Healthy")
 
 
 def test_a_blocked_drain_is_a_condition_of_its_own():
