@@ -18,6 +18,7 @@ from worker.training_settings import Checkpointing
 
 FIRST_LOSS_S = 86_400.0  # between two losses, before the job has seen any for longer
 FIRST_COST_S = 1.0  # that training loses by a save, before one was measured
+RETRY_S = 60.0  # after a save that was asked for and failed
 NOTICE_S = 5.0  # between two saves while nodes are about to go
 LEAST_S, MOST_S = 30.0, 3_600.0  # between two checkpoints that nobody asked for
 
@@ -26,21 +27,29 @@ def save_now(view: View) -> tuple[SendSave, ...]:
     """Saves beside the usual ones: a user asks, or a notice announces a loss of the state.
 
     The annotation has the API server's time, as `heddle checkpoint now` writes it.  It is compared
-    with the operator's clock, and so is the newest save, whatever the clock of its pod says.
+    with the operator's clock, and so is the newest save, whatever the clock of its pod says.  Where
+    the save that was asked for fails, it is tried again after `RETRY_S`.
     """
     situation, live = view.situation, view.situation.live
     if view.job.spec.checkpoint is None or live is None or live.outcome != "live":
         return ()
     if situation.pending is not None or situation.lost:
         return ()
-    began_s, asked_unix_s = view.observed.saves.began_s, view.job.save_asked_unix_s
-    is_asked = (
-        asked_unix_s is not None
-        and began_s < asked_unix_s - view.observed.clock_offset_s <= view.now
-    )
-    if not is_asked and (view.now - began_s < NOTICE_S or not _would_be_lost(view, live)):
+    saves = view.observed.saves
+    tried_s = max(saves.began_s, saves.failed_s)
+    if not _is_asked(view) and (view.now - tried_s < NOTICE_S or not _would_be_lost(view, live)):
         return ()
     return tuple(SendSave(pod) for pod in sorted(live.hosts))
+
+
+def _is_asked(view: View) -> bool:
+    """Whether a user asks for a save that no rank has made yet, nor just failed to make."""
+    saves, asked_unix_s = view.observed.saves, view.job.save_asked_unix_s
+    if asked_unix_s is None:
+        return False
+    asked_s = asked_unix_s - view.observed.clock_offset_s
+    has_failed = saves.failed_s >= asked_s and view.now < saves.failed_s + RETRY_S
+    return saves.began_s < asked_s <= view.now and not has_failed
 
 
 def _would_be_lost(view: View, live: EpochRecord) -> bool:

@@ -7,12 +7,12 @@ Source: Kubernetes' Job (suspend).
 
 from __future__ import annotations
 
+from heddle_operator.epochs.saving import RETRY_S
 from heddle_operator.state.actions import Action, CloseEpoch, DeletePod, RecordEvent, SendSuspend
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View, has_switch_begun
 
-RETRY_S = 60.0  # after a save that failed
 LOOK_AGAIN_S = 1.0
 WORDS = "the job is suspended"
 

@@ -6,6 +6,7 @@ of a switch, and none is ready while it still writes: else a slow rank would fin
 
 from __future__ import annotations
 
+import math
 import time
 
 from worker.checkpoint.manifest import SavedStep
@@ -19,6 +20,7 @@ from worker.state.held_state import HeldState
 from worker.world.world import World
 
 UNAGREED_MOST = 3  # boundaries for all to hear of a suspension; then this rank saves meanwhile
+ECHO_S = 1.0  # from the end of a save until the operator has heard of it
 
 
 class Saves:
@@ -34,6 +36,8 @@ class Saves:
         self._newest_s = 0.0  # when the newest save began, or the epoch
         self._is_told_to_suspend = self._is_told_to_save = False
         self._unagreed = 0  # boundaries without agreement since it was told to suspend
+        self._is_answering = False  # the save under way is the one that was asked for
+        self._answered_s = -math.inf  # when it ended
         self._waits_for_evaluation = False  # of the step that is due
         self._suspension: tuple[TrainingSpec, Progress, Layout] | None = None
         self._since_s = 0.0  # when the suspension, or the end, began
@@ -46,6 +50,7 @@ class Saves:
         self._former, self._saver, self._suspension = self._saver, saver, None
         self._is_told_to_suspend = self._is_told_to_save = self._waits_for_evaluation = False
         self._unagreed = 0
+        self._is_answering = False
         self._newest_s = time.monotonic()
         how = move.directive.training.checkpoint
         self._plan_digest, self._every_s = move.plan.digest, how.every_s if how else None
@@ -53,8 +58,13 @@ class Saves:
         self._is_due &= self._every_steps is not None
 
     def hear(self, message: Save | Suspend) -> None:
-        """Hear what is wanted at the next boundary; called in whatever thread."""
-        self._is_told_to_save |= isinstance(message, Save)
+        """Hear what is wanted at the next boundary; called in whatever thread.
+
+        The operator asks for a save until it hears that one is made: while it is, that is no
+        further one.
+        """
+        is_echo = self._is_answering or time.monotonic() - self._answered_s < ECHO_S
+        self._is_told_to_save |= isinstance(message, Save) and not is_echo
         if self._saver is not None:
             self._saver.hurry()
         self._is_told_to_suspend |= isinstance(message, Suspend)
@@ -158,7 +168,10 @@ class Saves:
 
     def take_records(self) -> tuple[SaveRecord, ...]:
         """Saves that have ended since the last call."""
-        return tuple(record for saver in self._savers for record in saver.take_records())
+        found = tuple(record for saver in self._savers for record in saver.take_records())
+        if self._is_answering and not self.is_running:
+            self._is_answering, self._answered_s = False, time.monotonic()
+        return found
 
     @property
     def _savers(self) -> tuple[Saver, ...]:
@@ -199,6 +212,7 @@ class Saves:
         held = HeldState(spec.model_shape())
         held.add_shards(layout.seat, layout.shards)
         self._end_former()
+        self._is_answering = self._is_told_to_save
         self._newest_s, self._is_told_to_save, self._is_due = time.monotonic(), False, False
         saved = SavedStep.at(progress, spec, self._plan_digest, loss)
         saver.begin(saved, held.read, is_paced=is_paced)

@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.apis.labels import SAVE_ANNOTATION
-from heddle_operator.epochs.saving import LEAST_S, MOST_S, checkpointing
+from heddle_operator.epochs.saving import LEAST_S, MOST_S, RETRY_S, checkpointing
 from heddle_operator.state.actions import SendSave
 from tests.fakes.operator import view_of
 from tests.unit.heddle_operator.epochs.test_restoring import records, saving_job, trained_to
@@ -39,6 +39,25 @@ def test_a_user_gets_one_checkpoint_for_each_time_at_which_one_is_asked():
     annotated(operator, "1970-01-01T00:00:20Z")
     run_on(operator)
     assert len(operator.cluster.store) == 2
+
+
+def test_a_checkpoint_that_was_asked_for_and_cannot_be_saved_is_tried_once_a_minute():
+    operator = trained_to(3, "a", "b", job=saving_job(NEVER))
+    operator.cluster.tick(10.0)
+    operator.cluster.store_error = "No space left on device"
+    annotated(operator, "1970-01-01T00:00:05Z")
+    run_on(operator)
+    failed = operator.cluster.snapshot().saves.failed
+    assert failed is not None
+    run_on(operator, 50)
+    assert operator.cluster.snapshot().saves.failed == failed
+    operator.cluster.tick(RETRY_S)
+    run_on(operator)
+    assert operator.cluster.snapshot().saves.failed.step > failed.step
+    operator.cluster.store_error = None
+    operator.cluster.tick(RETRY_S)
+    run_on(operator)
+    assert len(operator.cluster.store) == 1
 
 
 @pytest.mark.parametrize("pods_ahead_s", [-600.0, 600.0])

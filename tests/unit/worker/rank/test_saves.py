@@ -113,6 +113,18 @@ def test_a_save_that_is_asked_for_waits_until_all_ranks_agree(tmp_path, agreed):
     assert rank.saves.ready() == (None if agreed else SAVE)
 
 
+def test_a_request_that_comes_again_while_its_save_is_made_asks_for_no_other(tmp_path, monkeypatch):
+    rank = Rank(tmp_path)
+    rank.saves.hear(Save())
+    rank.boundary(3, SAVE)
+    rank.saves.hear(Save())  # the operator has not heard of it yet
+    assert rank.ended() == [(3, "saved")]
+    for echo_s, ready in ((60.0, None), (0.0, SAVE)):
+        monkeypatch.setattr("worker.rank.saves.ECHO_S", echo_s)
+        rank.saves.hear(Save())
+        assert rank.saves.ready() == ready
+
+
 def test_a_suspension_ends_when_its_checkpoint_is_whole(tmp_path):
     rank = Rank(tmp_path)
     rank.saves.hear(Suspend())
