@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from heddle_operator.controller.planner_memory import planner_memory_bytes
 from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.controller.search_turns import SearchTurns
 from heddle_operator.state.actions import RequestPlan
@@ -29,7 +30,6 @@ from worker.contract import Reason
 LOG = logging.getLogger(__name__)
 Answer = dict[str, Any]
 SIZE = 2
-MEMORY_BYTES = 1 << 30  # of all processes together
 GRACE_S = 10.0  # a search may take its budget and so much longer
 WEIGH_S = 60.0  # for all searches of the curves of a job
 USUAL_S = 60.0  # for a search that evaluations end
@@ -50,7 +50,7 @@ class PlannerPool:
 
     Args:
         size: processes.
-        memory_bytes: that they may hold together.
+        memory_bytes: that they may hold together; None: see `planner_memory_bytes`.
         grace_s: see `GRACE_S`.
         environment: variables beside this process's own.
         nicer: than this process, by the nice value of Unix: on a busy machine it has the CPU first.
@@ -59,14 +59,14 @@ class PlannerPool:
     def __init__(
         self,
         size: int = SIZE,
-        memory_bytes: int = MEMORY_BYTES,
+        memory_bytes: int | None = None,
         grace_s: float = GRACE_S,
         environment: Mapping[str, str] | None = None,
         nicer: int = 0,
     ) -> None:
         self._nicer = nicer
         self._size = size
-        self._memory_bytes = memory_bytes
+        self._memory_bytes = planner_memory_bytes() if memory_bytes is None else memory_bytes
         self._grace_s = grace_s
         self._environment = {**os.environ, **(environment or {})}
         self._turns = SearchTurns(size)
@@ -116,7 +116,7 @@ class PlannerPool:
             gib = self._memory_bytes / (1 << 30)
             raise SearchFailed(
                 f"the search of a plan needs more than the {gib:.2g} GiB that planners may have; "
-                "lower maxGPUs"
+                "lower maxGPUs, or give the operator more memory (resources.limits.memory)"
             ) from None
 
     async def close(self) -> None:
