@@ -110,6 +110,27 @@ def test_a_value_that_can_be_meant_is_taken(tmp_path, values):
 
 
 @needs_helm
+def test_the_upgrade_that_is_documented_takes_a_commit_of_digits():
+    """A commit may have no letter, and YAML takes such a tag for a number."""
+    text = (CHART.parents[1] / "docs" / "operate.md").read_text()
+    (command,) = re.findall(r"helm upgrade heddle charts/heddle ((?:.*\\\n)*.*)", text)
+    options = command.replace("\\\n", " ").replace("$TAG", "1234567").split()
+    options.remove("--reset-then-reuse-values")
+    done = template(*options)
+    assert done.returncode == 0, done.stderr
+    assert "image: heddle-operator:1234567" in done.stdout
+    assert "--worker-image=heddle-worker:1234567" in done.stdout
+
+
+@needs_helm
+def test_values_of_an_older_chart_are_taken_over_the_defaults_of_this_one():
+    """As `--reset-then-reuse-values` merges them."""
+    done = template("--values", str(Path(__file__).with_name("older_values.yaml")))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "--namespace=team-a" in done.stdout
+
+
+@needs_helm
 def test_settings_reach_the_operator_as_a_file():
     done = template("--set", "settings.podTimeoutSeconds=1200")
     found = list(yaml.safe_load_all(done.stdout))
