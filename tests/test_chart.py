@@ -7,11 +7,15 @@ import re
 import subprocess
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from heddle_operator.apis.labels import AGENT_PORT
+from heddle_operator.state.decision import Phase
 from heddle_operator.state.settings import settings_of
+from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.cluster.assets import Assets
 from tests.unit.heddle_operator.resources.test_pods import a_pod, worker
 
@@ -70,6 +74,16 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ),
         ("worker.gpu.fabric=ethernet", "at '/worker/gpu/fabric': value must be one of 'auto'"),
         ("worker.gpu.wire=null", "at '/worker/gpu': missing property 'wire'"),
+        ("worker.gpu.hostPorts=70000-80000", "at '/worker/gpu/hostPorts': '70000-80000' does not"),
+        ("worker.gpu.hostPorts=8470-65536", "at '/worker/gpu/hostPorts': '8470-65536' does not"),
+        ("worker.gpu.hostPorts=9000-8000", "found 9000-8000; write the smaller port first"),
+        ("worker.perGPU.nvidia\\.com/gpu=1", "asks for nvidia.com/gpu; leave it out"),
+        ("metrics.enabled=false,metrics.serviceMonitor.enabled=true", "set metrics.enabled=true"),
+        ("metrics.prometheusRule.enabled=true", "set metrics.serviceMonitor.enabled=true"),
+        ("networkPolicy.enabled=yes", "at '/networkPolicy/enabled': got string, want boolean"),
+        ("strategy.type=Rolling", "at '/strategy/type': value must be one of 'RollingUpdate'"),
+        ("revisionHistoryLimit=-1", "at '/revisionHistoryLimit': minimum: got -1, want 0"),
+        ("extraObjects[0].kind=Secret", "at '/extraObjects/0': missing properties"),
         ("worker.gpu.hostPorts=8470", "at '/worker/gpu/hostPorts': got number, want string"),
         ("watchNamespaces={Team_A}", "at '/watchNamespaces/0': 'Team_A' does not match"),
         ("watchNamespaces={a,a}", "at '/watchNamespaces': items at 0 and 1 are equal"),
@@ -239,7 +253,8 @@ def test_monitors_select_the_service_and_the_worker_pods():
     monitor, service = kinds["ServiceMonitor"]["spec"], kinds["Service"]
     labels = monitor["selector"]["matchLabels"]
     assert labels.items() <= service["metadata"]["labels"].items()
-    assert monitor["endpoints"] == [{"port": service["spec"]["ports"][0]["name"]}]
+    port = service["spec"]["ports"][0]["name"]
+    assert monitor["endpoints"] == [{"port": port, "honorLabels": True}]
     pods, pod = kinds["PodMonitor"]["spec"], a_pod()
     assert pods["namespaceSelector"] == {"any": True}
     assert pods["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
@@ -249,6 +264,58 @@ def test_monitors_select_the_service_and_the_worker_pods():
     some = bodies("--set", "metrics.podMonitor.enabled=true", "--set", "watchNamespaces={a,b}")
     (only,) = (body["spec"] for body in some if body["kind"] == "PodMonitor")
     assert only["namespaceSelector"] == {"matchNames": ["a", "b"]}
+
+
+@needs_helm
+def test_alerts_read_series_that_are_there_and_phases_that_jobs_have():
+    given = ("metrics.serviceMonitor.enabled=true", "metrics.prometheusRule.enabled=true")
+    found = {body["kind"]: body for body in bodies(*(part for g in given for part in ("--set", g)))}
+    (group,) = found["PrometheusRule"]["spec"]["groups"]
+    metrics = OperatorMetrics()
+    told = {f.name for f in (*metrics.registry.collect(), *metrics.jobs.collect())}
+    service = found["Service"]["metadata"]["name"]
+    text = (CHART.parents[1] / "docs" / "reference" / "conditions.md").read_text()
+    for rule in group["rules"]:
+        assert set(re.findall(r"heddle_\w+", rule["expr"])) <= told
+        for phases in re.findall(r'phase=~"(.*?)"', rule["expr"]):
+            assert {*phases.split("|")} <= {*get_args(Phase), "Invalid"}
+        assert all(name == service for name in re.findall(r'service="(.*?)"', rule["expr"]))
+        assert f"| {rule['alert']} |" in text
+        assert "{{ print" not in rule["annotations"]["summary"]
+    assert "PrometheusRule" not in {body["kind"] for body in bodies()}
+
+
+@needs_helm
+def test_a_network_policy_leaves_the_port_of_metrics_and_what_the_operator_reaches(tmp_path):
+    api_server = {"to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}], "ports": [{"port": 6443}]}
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert not [body for body in bodies() if body["kind"] == "NetworkPolicy"]
+    values = {"networkPolicy": {"enabled": True}, "metrics": {"port": 9090}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    found = {body["kind"]: body for body in bodies(f"--values={tmp_path}/values.yaml")}
+    spec = found["NetworkPolicy"]["spec"]
+    assert spec["podSelector"] == found["Deployment"]["spec"]["selector"]
+    assert (spec["policyTypes"], spec["ingress"]) == (["Ingress"], [{"ports": [{"port": 9090}]}])
+    values["networkPolicy"] |= {"from": [peer], "egress": [api_server]}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    found = {body["kind"]: body for body in bodies(f"--values={tmp_path}/values.yaml")}
+    spec, labels = found["NetworkPolicy"]["spec"], a_pod()["metadata"]["labels"]
+    assert spec["ingress"][0]["from"] == [peer]
+    _, workers, own = spec["egress"]
+    assert own == api_server
+    assert workers["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert workers["ports"] == [{"port": AGENT_PORT}]
+
+
+@needs_helm
+def test_further_objects_are_of_the_release_and_the_deployment_has_its_strategy(tmp_path):
+    further = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "{{ .Release.Name }}-x"}}
+    values = {"extraObjects": [further], "strategy": {"type": "Recreate"}}
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values | {"revisionHistoryLimit": 2}))
+    found = {body["kind"]: body for body in bodies(f"--values={tmp_path}/values.yaml")}
+    assert found["Secret"]["metadata"] == {"name": "trial-x"}
+    deployment = found["Deployment"]["spec"]
+    assert (deployment["strategy"], deployment["revisionHistoryLimit"]) == ({"type": "Recreate"}, 2)
 
 
 class OneKeyOnce(yaml.SafeLoader):
