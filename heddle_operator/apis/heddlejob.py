@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,6 +27,7 @@ from heddle_operator.apis.errors import InvalidJob, Mistake
 from heddle_operator.apis.gpu_wire import gpu_wire
 from heddle_operator.apis.labels import SAVE_ANNOTATION
 from heddle_operator.apis.spec import JobSpec
+from heddle_operator.apis.times import wall_s_if_time
 from planner.errors import HeddleError
 from planner.model.workload import GpuWire, Workload
 from planner.strict_yaml import read_yaml
@@ -85,7 +85,7 @@ class HeddleJob(Section):
     def notes(self) -> tuple[str, ...]:
         """Sentences about an annotation that cannot be read, and about the job's profile."""
         asked = (self.metadata.annotations or {}).get(SAVE_ANNOTATION)
-        if asked is None or _is_time(asked):
+        if asked is None or wall_s_if_time(asked) is not None:
             return self._notes
         unread = f"the annotation {SAVE_ANNOTATION} is {asked!r}, which is no time of RFC 3339"
         return (unread, *self._notes)
@@ -137,11 +137,7 @@ class HeddleJob(Section):
     def save_asked_unix_s(self) -> float | None:
         """API server's time at which a user asked to save last; None: nobody did, or by no time."""
         said = (self.metadata.annotations or {}).get(SAVE_ANNOTATION)
-        try:
-            at = datetime.fromisoformat(said) if said else None
-        except ValueError:
-            return None
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() if at else None
+        return wall_s_if_time(said)
 
     @property
     def _checkpointing(self) -> Checkpointing | None:
@@ -168,14 +164,6 @@ class HeddleJob(Section):
         """The same job on the pairs that are made of its texts in a folder."""
         spec = self.spec.model_copy(update={"data": self.spec.data.prepared(folder)})
         return self.model_copy(update={"spec": spec})
-
-
-def _is_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 def load_job(

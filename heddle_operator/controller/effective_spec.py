@@ -20,7 +20,6 @@ import contextlib
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,6 +33,7 @@ from heddle_operator.apis.heddlejob import (
     Metadata,
     load_job,
 )
+from heddle_operator.apis.times import wall_s
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.kube.malformed_objects import UNREADABLE, what_is_wrong
 from heddle_operator.resources.epoch_config_map import record_of_body
@@ -222,7 +222,7 @@ def ended_wall_s(status: Mapping[str, Any]) -> float | None:
     for row in status.get("conditions") or ():
         if row.get("type") in ("Complete", "Failed") and row.get("status") == "True":
             with contextlib.suppress(*UNREADABLE):
-                return datetime.fromisoformat(row["lastTransitionTime"]).timestamp()
+                return wall_s(row["lastTransitionTime"])
     return None
 
 

@@ -9,10 +9,10 @@ Source: Kubernetes' scheduler: `PodNominator` and the filters that a pod must pa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+from heddle_operator.apis.times import wall_s_if_time
 from heddle_operator.apis.wording import joined
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.inventory.quantities import amount
@@ -42,7 +42,8 @@ def counts(
     if claim.gpus > amount(_allocatable(node).get(GPU)):
         return False
     waiting = claim.waiting
-    if waiting is None or now_wall_s - _wall_s(waiting.since, now_wall_s) < CLAIM_S:
+    since_s = wall_s_if_time(waiting.since) if waiting is not None else None
+    if waiting is None or since_s is None or now_wall_s - since_s < CLAIM_S:
         return True
     return waiting.scheduler in schedulers and _fits(waiting, node, requested)
 
@@ -67,10 +68,3 @@ def _fits(waiting: Waiting, node: Mapping[str, Any], requested: Requests) -> boo
 
 def _allocatable(node: Mapping[str, Any]) -> Mapping[str, Any]:
     return (node.get("status") or {}).get("allocatable") or {}
-
-
-def _wall_s(text: str, otherwise: float) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return otherwise

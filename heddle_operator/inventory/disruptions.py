@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+
+from heddle_operator.apis.times import wall_s_if_time
 
 DRAINING = "heddle.dev/draining"  # annotation: the user's own notice; a time says when it goes
 # Taints by the beginning of their key, with the seconds from notice to end.
@@ -117,7 +118,7 @@ def _said_by_metadata(metadata: Mapping[str, Any]) -> Iterator[Notice]:
         yield Notice("is being deleted")
     said = (metadata.get("annotations") or {}).get(DRAINING)
     if said:
-        yield Notice(f"has the annotation {DRAINING}", at_wall_s=_wall_s(said))
+        yield Notice(f"has the annotation {DRAINING}", at_wall_s=wall_s_if_time(said))
     for key, values in _LABELS.items():
         found = (metadata.get("labels") or {}).get(key)
         if found in values:
@@ -129,20 +130,12 @@ def _said_by_taints(taints: Iterable[Mapping[str, Any]]) -> Iterator[Notice]:
         key = str(taint.get("key", ""))
         lead_s = next((s for start, s in _TAINTS.items() if key.startswith(start)), None)
         if lead_s is not None:
-            yield Notice(f"has the taint {key}", lead_s, _wall_s(taint.get("timeAdded")))
+            yield Notice(f"has the taint {key}", lead_s, wall_s_if_time(taint.get("timeAdded")))
 
 
 def _said_by_conditions(conditions: Mapping[str, Mapping[str, Any]]) -> Iterator[Notice]:
     for kind, (bad, lead_s) in _CONDITIONS.items():
         held = conditions.get(kind, {})
         if held.get("status") == bad:
-            since_s = _wall_s(held.get("lastTransitionTime"))
+            since_s = wall_s_if_time(held.get("lastTransitionTime"))
             yield Notice(f"has the condition {kind}={bad}", lead_s, since_s)
-
-
-def _wall_s(text: object) -> float | None:
-    """Seconds of the wall clock of a time; None where it is none."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from heddle_operator.apis.times import wall_s
 from heddle_operator.inventory.accelerators import gpu_type_of
 from heddle_operator.inventory.claims import in_words
 from heddle_operator.inventory.disruptions import Notice, first_to_end, notices_of
@@ -183,11 +183,6 @@ def ready_since_text(node: Mapping[str, Any]) -> str | None:
         if condition["type"] == "Ready" and condition.get("status") == "True":
             return str(condition.get("lastTransitionTime") or "")
     return None
-
-
-def wall_s(text: str) -> float:
-    """Seconds of the wall clock of a Kubernetes time."""
-    return datetime.fromisoformat(text).timestamp()
 
 
 def unhealthy_pods(

@@ -15,8 +15,8 @@ from heddle_operator.apis.labels import (
     NODE_ANNOTATION,
     ORDINAL_ANNOTATION,
 )
+from heddle_operator.apis.times import wall_s
 from heddle_operator.inventory.host_ports import agent_port
-from heddle_operator.inventory.nodes import wall_s
 from heddle_operator.inventory.requests import requested_gpus
 from heddle_operator.state.reasons import StartCause
 from heddle_operator.state.snapshot import ObservedPod, PodPhase

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from heddle_operator.inventory.nodes import wall_s
+from heddle_operator.apis.times import wall_s
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.paths import joined
 from heddle_operator.ports.trigger import Trigger

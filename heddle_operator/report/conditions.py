@@ -131,11 +131,11 @@ def conditions_of(
     phase, message = decision.phase, decision.message
     why: ConditionReason = decision.reason or phase
     live = live_record(observed)
-    pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
+    pending = view.situation.pending
     trouble = start_trouble(pending, observed) if pending else ""
     ended = phase in ("Complete", "Failed")
     trains = not ended and _trains(observed)
-    planned = live or pending
+    planned = live or view.situation.live or pending
     degraded = None if ended else _degraded(view, decision, holders, trouble)
     blocked = "" if ended else drain.blocked
     return (

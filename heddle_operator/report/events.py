@@ -47,7 +47,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     for action in closing:
         found += _left_out(action)
         found += _of_fabric(action)
-    pending = next((r for r in reversed(observed.epochs) if r.outcome == "open"), None)
+    pending = view.situation.pending
     trouble = next(iter(troubles(pending, observed)), None) if pending else None
     if pending and trouble:
         key = f"trouble-{pending.epoch}-{trouble.sentence}"

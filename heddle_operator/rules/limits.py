@@ -7,10 +7,10 @@ Source: Kubernetes' Job (activeDeadlineSeconds, backoffLimit).
 
 from __future__ import annotations
 
-from datetime import datetime
 from itertools import takewhile
 
 from heddle_operator.apis.heddlejob import HeddleJob
+from heddle_operator.apis.times import wall_s
 from heddle_operator.rules.gain import failed_in_a_row, failed_records
 from heddle_operator.state.epoch_record import EpochRecord, suspended_s
 from heddle_operator.state.situation import View
@@ -25,7 +25,7 @@ def deadline_left_s(view: View) -> float | None:
     created, limit = view.job.metadata.creation_timestamp, view.job.spec.deadline_seconds
     if limit is None or not created or (view.job.spec.suspend and view.situation.live is None):
         return None
-    created_s = datetime.fromisoformat(created).timestamp() - view.observed.clock_offset_s
+    created_s = wall_s(created) - view.observed.clock_offset_s
     return created_s + limit + suspended_s(view.observed.epochs, view.now) - view.now
 
 

@@ -136,8 +136,8 @@ class Settings(BaseModel):
     plan_evaluations: Annotated[int, Field(ge=1)] | None = Field(
         default=None,
         description=(
-            "Number of plans after which a search stops. By default the job's budgetSeconds end it, "
-            "or 3,000 plans on at most 16 GPUs."
+            "Number of plans after which a search stops. By default the job's budgetSeconds end "
+            "it, or 3,000 plans on at most 16 GPUs."
         ),
     )
     prices: Mapping[str, Annotated[float, Field(ge=0, le=DEAREST, allow_inf_nan=False)]] = Field(

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from heddle_operator.apis.times import wall_s
 from heddle_operator.state.actions import Action, AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.recent import Recent
@@ -252,7 +252,7 @@ def _of_checkpoint(saved: Mapping[str, Any]) -> dict[str, float]:
     }
     found = {key: saved[name] for key, name in names.items() if saved.get(name) is not None}
     if "savedAt" in saved:
-        found["savedAt"] = datetime.fromisoformat(saved["savedAt"]).timestamp()
+        found["savedAt"] = wall_s(saved["savedAt"])
     return found
 
 

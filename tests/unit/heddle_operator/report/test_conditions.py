@@ -12,7 +12,7 @@ from heddle_operator.report.conditions import HolderCount, conditions_of, live_r
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import Failure
-from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
+from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod, RefusedPod
 from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
 from worker.contract import StepRecord
 
@@ -118,6 +118,17 @@ def test_a_pod_that_cannot_start_is_in_the_conditions_while_the_job_trains():
     assert found["Running"][0]
     assert found["Reconfiguring"][:2] == (True, "PodsCannotStart")
     assert found["Degraded"] == (True, "PodsCannotStart", "pod tiny-b-0: ImagePullBackOff: x")
+
+
+def test_an_epoch_that_trains_before_its_record_says_so_is_planned_and_waits_for_no_pod():
+    operator = running("a")
+    (record,) = operator.cluster.snapshot().epochs
+    opened = dataclasses.replace(record, outcome="open", closed_s=None)
+    refused = RefusedPod(name="tiny-a-1", node="a", message="no quota", at_s=0.0, since_s=0.0)
+    decision = Decision(actions=(), phase="Switching", message="the ranks switch")
+    found = conditions(operator, epochs=(opened,), decision=decision, refusals=(refused,))
+    assert found["Planned"][:2] == (True, "PlanAdopted")
+    assert found["Degraded"][1] == "Healthy"
 
 
 def test_a_record_that_the_cluster_refuses_degrades_a_job_that_trains():
