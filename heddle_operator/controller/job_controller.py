@@ -23,10 +23,10 @@ from heddle_operator.controller.effective_spec import (
     stub_of,
     ttl_in,
 )
-from heddle_operator.controller.job_status import RETRY_S, JobStatus, until_done
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.writers.event_posts import EventPosts
+from heddle_operator.controller.writers.job_status import RETRY_S, JobStatus, until_done
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.kube.references.config import referenced_config

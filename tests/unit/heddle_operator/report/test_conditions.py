@@ -124,7 +124,9 @@ def test_an_epoch_that_trains_before_its_record_says_so_is_planned_and_waits_for
     operator = running("a")
     (record,) = operator.cluster.snapshot().epochs
     opened = dataclasses.replace(record, outcome="open", closed_s=None)
-    refused = RefusedPod(name="tiny-a-1", node="a", message="no quota", at_s=0.0, since_s=0.0)
+    refused = RefusedPod(
+        name="tiny-a-1", node="a", message="no quota", at_s=record.adopted_s, since_s=0.0
+    )
     decision = Decision(actions=(), phase="Switching", message="the ranks switch")
     found = conditions(operator, epochs=(opened,), decision=decision, refusals=(refused,))
     assert found["Planned"][:2] == (True, "PlanAdopted")

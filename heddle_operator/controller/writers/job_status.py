@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from heddle_operator.controller.effective_spec import stub_of
-from heddle_operator.controller.writers.event_posts import EventPosts
 from heddle_operator.controller.job_work import ControllerContext
+from heddle_operator.controller.writers.event_posts import EventPosts
 from heddle_operator.controller.writers.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import TOLD_S, JobObjects, now_text
