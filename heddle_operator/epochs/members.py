@@ -43,6 +43,15 @@ def pod_name(job: str, node: str, ordinal: int) -> str:
     return f"{cut}-{node[: max(0, room)].strip('-.')}-{digest}-{ordinal}".replace("--", "-")
 
 
+def further_pod_name(name: str, job_uid: str) -> str:
+    """A name for the pod whose own name somebody else's has: no two jobs and no two pods share it.
+
+    Job `exp` on node `gpu-0` and job `exp-gpu` on node `0` give their pods one name.
+    """
+    digest = _digest(f"{job_uid}/{name}", 6)
+    return f"{name[: MAX_HOST_NAME - len(digest) - 1].strip('-.')}-{digest}"
+
+
 def _digest(text: str, size: int) -> str:
     return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()
 

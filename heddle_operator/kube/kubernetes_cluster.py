@@ -18,10 +18,10 @@ from typing import Any
 from heddle_operator.apis.errors import ClusterUnavailable, NoHostPort
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import NODE_ANNOTATION
+from heddle_operator.epochs.members import further_pod_name
 from heddle_operator.inventory.job_nodes import JobNodes
 from heddle_operator.inventory.nodes import NodeRequirements, is_ready, unhealthy_pods
 from heddle_operator.inventory.pods import view_pod
-from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import CONNECTIONS, ApiRefused, Body, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
@@ -33,6 +33,7 @@ from heddle_operator.kube.references.plan import PlanReference
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.refused_pods import RefusedPods
 from heddle_operator.ports.trigger import Trigger
+from heddle_operator.resources.metadata import owner_of
 from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of, trials
 from heddle_operator.state.actions import (
     AdoptPlan,
@@ -222,15 +223,10 @@ class KubeCluster:
 
     async def _create(self, action: CreatePod) -> None:
         try:
-            taken = self._cache.host_ports(action.node)
-            body = pod_body(self.job, action, self._store.workers(), self._now_wall_s, taken)
-            made = await self._api.create(self._path("pods"), body)
+            made = await self._made(action)
         except (ApiRefused, NoHostPort) as error:
-            if isinstance(error, ApiRefused):
-                if error.status == 409 and await self._is_ours(action.name):
-                    return
-                if error.status == 0:
-                    raise
+            if isinstance(error, ApiRefused) and error.status == 0:
+                raise
             LOG.warning("pod %s is refused: %s", action.name, error)
             now, passes = time.monotonic(), isinstance(error, ApiRefused) and error.passes
             self._refused.note(action, str(error), now, passes)
@@ -240,16 +236,26 @@ class KubeCluster:
             self._refused.made(action.name)
             self._cache.put("Pod", made)
 
-    async def _is_ours(self, name: str) -> bool:
-        """Whether the pod of that name is this job's, and not that of one that was deleted."""
-        try:
-            body = await self._api.get(self._path("pods", name))
-        except ApiRefused as error:
-            if error.status == 404:
-                return False
-            raise
-        self._cache.put("Pod", body)
-        return owner_uid(body["metadata"]) == self.job.metadata.uid
+    async def _made(self, action: CreatePod) -> Body:
+        """The pod, made now or before; it gets a further name where somebody else's has its own."""
+        workers, taken = self._store.workers(), self._cache.host_ports(action.node)
+        further = further_pod_name(action.name, self.job.metadata.uid)
+        for name in (action.name, further):
+            named = replace(action, name=name)
+            body = pod_body(self.job, named, workers, self._now_wall_s, taken)
+            try:
+                return await self._api.create(self._path("pods"), body)
+            except ApiRefused as error:
+                if error.status != 409:
+                    raise
+                held = await self._api.get(self._path("pods", name))
+                self._cache.put("Pod", held)
+                owner = owner_of(self.job, held)
+                if owner == "this job":
+                    return held
+                if owner == "earlier job" or name == further:  # the former goes by itself
+                    raise
+        raise AssertionError("the last name is made or refused")
 
     async def _delete(self, action: DeletePod) -> None:
         for body in self._own("Pod"):

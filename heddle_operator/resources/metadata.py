@@ -8,7 +8,7 @@ whatever its name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
@@ -16,6 +16,7 @@ from heddle_operator.apis.labels import JOB_LABEL
 from heddle_operator.inventory.requests import owner_uid
 
 Body = dict[str, Any]
+Owner = Literal["this job", "earlier job", "somebody"]
 
 
 def owner_reference(job: HeddleJob) -> Body:
@@ -46,6 +47,15 @@ def metadata(job: HeddleJob, name: str, **labels: str) -> Body:
     }
 
 
+def owner_of(job: HeddleJob, body: Mapping[str, Any]) -> Owner:
+    """Whose an object is that has a name which the job needs."""
+    if owner_uid(body["metadata"]) == job.metadata.uid:
+        return "this job"
+    owners = body["metadata"].get("ownerReferences") or ()
+    is_earlier = any(o.get("kind") == job.kind and o.get("name") == job.name for o in owners)
+    return "earlier job" if is_earlier else "somebody"
+
+
 def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:
     """Refuse an object that has a name which the job needs, and is not the job's.
 
@@ -55,11 +65,10 @@ def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:
         EarlierJobRemains: it is an earlier job's.
         NameTaken: says whose name it has, and what to do.
     """
-    if owner_uid(body["metadata"]) == job.metadata.uid:
+    owner, name = owner_of(job, body), body["metadata"]["name"]
+    if owner == "this job":
         return
-    name = body["metadata"]["name"]
-    owners = body["metadata"].get("ownerReferences") or ()
-    if any(owner.get("kind") == job.kind and owner.get("name") == job.name for owner in owners):
+    if owner == "earlier job":
         raise EarlierJobRemains(
             f"{kind} {name} is of an earlier job {job.name}; this job waits until it is gone"
         )

@@ -7,7 +7,14 @@ import re
 
 import pytest
 
-from heddle_operator.epochs.members import members_of, missing_pods, pod_name, seats_on_pods
+from heddle_operator.epochs.members import (
+    MAX_HOST_NAME,
+    further_pod_name,
+    members_of,
+    missing_pods,
+    pod_name,
+    seats_on_pods,
+)
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import Holder
 from heddle_operator.state.snapshot import Observed, ObservedPod
@@ -93,3 +100,15 @@ def test_pods_of_a_job_with_a_short_name_keep_the_names_that_they_had():
     """A job that runs has them on record, whichever version made them."""
     assert pod_name("j" * 42, "n" * 18, 0) == f"{'j' * 42}-{'n' * 18}-0"
     assert pod_name("j" * 42, "n" * 60, 0) == f"{'j' * 42}-{'n' * 9}-0cbb8dcc-0"
+
+
+def test_two_jobs_whose_pods_need_one_name_have_further_ones_that_differ():
+    name = pod_name("exp", "gpu-0", 0)
+    assert name == pod_name("exp-gpu", "0", 0)
+    further = {further_pod_name(name, uid) for uid in ("one", "two")}
+    assert len(further) == 2
+    longest = {further_pod_name(f"{'n' * (MAX_HOST_NAME - 2)}-{i}", "one") for i in (0, 1)}
+    assert len(longest) == 2
+    for each in further | longest:
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", each)
+        assert len(each) <= MAX_HOST_NAME

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heddle_operator.apis.errors import ClusterUnavailable
+from heddle_operator.epochs.members import further_pod_name
 from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE, KubeCluster
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
@@ -19,6 +20,8 @@ from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, TOKEN, ru
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
 EVIL = workers_to_json(WorkerDefaults(image="evil:1", template={}), "another token")
+FURTHER = further_pod_name("tiny-a-0", "job")
+EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
 
 
 @pytest.fixture
@@ -194,6 +197,33 @@ def test_times_are_right_though_the_clock_of_this_machine_is_an_hour_off(run, ah
             await server.put("/api/v1/nodes/a", {"status": {}})
             (pod,) = (await around.observe()).pods
             assert pod.phase == phase
+
+    run(test)
+
+
+EARLIER_JOB = {
+    "ownerReferences": [{"uid": "earlier", "controller": True, "kind": "HeddleJob", "name": "tiny"}]
+}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "names"),
+    [(EARLIER_JOB, []), (EARLIER, [FURTHER]), ({}, [FURTHER])],
+    ids=["of an earlier job", "of another job", "of somebody"],
+)
+def test_a_pod_has_a_further_name_where_somebody_elses_has_its_own(run, metadata, names):
+    async def test(around, server):
+        await around.node()
+        held = await server.put(f"{NS}/pods/tiny-a-0", {"metadata": metadata, "spec": {}})
+        await around.adapter.apply(ADOPT)
+        for _ in range(2):
+            await around.adapter.apply(POD)
+        seen = await around.observe()
+        assert [(pod.name, pod.node, pod.ordinal) for pod in seen.pods] == [
+            (name, "a", 0) for name in names
+        ]
+        assert len(seen.refusals) == (0 if names else 1)
+        assert server.objects[f"{NS}/pods/tiny-a-0"] == held
 
     run(test)
 
