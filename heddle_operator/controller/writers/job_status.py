@@ -119,13 +119,14 @@ class JobStatus:
         if self.known.get("phase") in ("Complete", "Failed"):
             return
         words = f"the operator itself failed on this job, and tries again: {error}"
-        status = waiting_status(self._generation, words, self.known, now_text(), "OperatorFailed")
         try:
+            status = waiting_status(
+                self._generation, words, self.known, now_text(), "OperatorFailed"
+            )
             await self._objects.write_status(status)
-        except ApiRefused as refused:
-            LOG.warning("%s", refused)
-        else:
             self.known = {**self.known, **status}
+        except Exception as failure:  # the job is followed anew, whatever its status holds
+            LOG.warning("its status does not say so: %r", failure)
 
     @property
     def _objects(self) -> JobObjects:

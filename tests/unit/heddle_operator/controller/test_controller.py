@@ -203,6 +203,26 @@ def test_a_defect_is_said_in_the_status_until_the_job_is_followed_again(tmp_path
     run(tmp_path, test)
 
 
+def test_a_defect_that_no_status_can_tell_leaves_the_job_followed(tmp_path, monkeypatch):
+    failures, again = [], asyncio.Event()
+
+    async def fails(self):
+        failures.append(1)
+        if len(failures) == 2:
+            again.set()
+        raise RuntimeError("a defect of ours")
+
+    monkeypatch.setattr(JobController, "run", fails)
+    monkeypatch.setattr(controller_module, "RESTART_S", (0.01, 0.01))
+
+    async def test(server, controller, cache):
+        controller.start()
+        await apply(server, controller, {**a_body(), "status": {"conditions": [7]}})
+        await again.wait()
+
+    run(tmp_path, test)
+
+
 def test_the_same_defect_is_traced_once_and_looked_at_ever_more_seldom(
     tmp_path, monkeypatch, caplog
 ):
