@@ -20,16 +20,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from heddle_operator.controller.planner_memory import planner_memory_bytes
 from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.controller.search_turns import SearchTurns
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition
+from planner.cores import GROUPS
 from worker.contract import Reason
 
 LOG = logging.getLogger(__name__)
 Answer = dict[str, Any]
 SIZE = 2
+SHARE = (
+    0.5  # of the memory of its container; the operator with its cache of the cluster has the rest
+)
+USUAL_BYTES = 1 << 30  # where nothing limits the container
 GRACE_S = 10.0  # a search may take its budget and so much longer
 WEIGH_S = 60.0  # for all searches of the curves of a job
 USUAL_S = 60.0  # for a search that evaluations end
@@ -286,3 +290,15 @@ def _lower_priority(pid: int, nicer: int) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     with contextlib.suppress(ProcessLookupError):  # it has ended: whoever reads from it is told
         os.setpriority(os.PRIO_PROCESS, pid, own + nicer)
+
+
+def planner_memory_bytes(groups: Path = GROUPS) -> int:
+    """`SHARE` of the memory limit of this process's container, or `USUAL_BYTES` without one.
+
+    Args:
+        groups: where cgroup v2 is mounted.
+    """
+    try:
+        return int(SHARE * int((groups / "memory.max").read_text(encoding="utf-8")))
+    except (OSError, ValueError):  # no cgroup v2, or "max"
+        return USUAL_BYTES

@@ -14,7 +14,13 @@ import pytest
 
 from heddle_operator.controller import planner_client, planner_pool
 from heddle_operator.controller.planner_client import PlannerClient
-from heddle_operator.controller.planner_pool import NICER, PlannerPool, SearchFailed
+from heddle_operator.controller.planner_pool import (
+    NICER,
+    USUAL_BYTES,
+    PlannerPool,
+    SearchFailed,
+    planner_memory_bytes,
+)
 from heddle_operator.controller.planner_server import READY, SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
@@ -235,3 +241,21 @@ def test_a_process_whose_operator_was_killed_ends_without_a_word():
             assert (await process.wait(), said) == (0, b"")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("limit", "num_bytes"),
+    [
+        ("8589934592\n", 4 << 30),
+        ("536870912\n", 1 << 28),
+        ("max\n", USUAL_BYTES),
+        ("", USUAL_BYTES),
+        (None, USUAL_BYTES),
+    ],
+)
+def test_planners_have_half_of_the_memory_that_the_operators_container_may(
+    tmp_path, limit, num_bytes
+):
+    if limit is not None:
+        (tmp_path / "memory.max").write_text(limit)
+    assert planner_memory_bytes(tmp_path) == num_bytes
