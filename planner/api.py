@@ -15,7 +15,7 @@ from typing import get_args
 
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
-from planner.cost.money import DEAREST, plan_price, require_prices
+from planner.cost.money import DEAREST, highest_price, plan_price, require_prices
 from planner.errors import Infeasible, InvalidRequest
 from planner.model.workload import Workload
 from planner.plans.plan import Plan
@@ -328,7 +328,7 @@ def _check_answer(request: PlanRequest, found: PlanAnswer) -> None:
             code="OutOfRange",
         )
     most, costs = request.max_price, plan_price(found.plan, request.composition)
-    if most is not None and costs is not None and costs > most:
+    if most is not None and costs is not None and costs > highest_price(most):
         raise Infeasible(
             f"price binds: the nodes of the cheapest plan found cost {costs:g} an hour, at most "
             f"{most:g} may be spent ({costs - most:g} too much); spend more, or give cheaper nodes",

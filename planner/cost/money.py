@@ -7,6 +7,7 @@ Prices are the user's, in any currency.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from planner.plans.plan import Plan
 SECONDS_PER_HOUR = 3600
 DEAREST = 1e15  # of a GPU-hour, or of a plan; beyond it somebody has mistyped
 LEAST = 1e-9  # of a GPU-hour, or of a plan, where money is minimised
+ROUNDED = 1 + 1e-9  # sums of prices differ by their order
 
 
 def with_prices(composition: Composition, per_gpu_hour: Mapping[str, float]) -> Composition:
@@ -61,6 +63,11 @@ def nodes_price(nodes: Iterable[Node]) -> float | None:
     prices = {node.whole: node.price for node in nodes}.values()
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
+
+
+def highest_price(most: float | None) -> float:
+    """Money per hour up to which a sum of prices is within a limit; infinite without one."""
+    return math.inf if most is None else most * ROUNDED
 
 
 def minimised_price(per_hour: float) -> float:

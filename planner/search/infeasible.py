@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 
 from planner.cost.memory import StageMemory, StageSlot, stage_memory, usable_bytes
-from planner.cost.money import cheapest_price
+from planner.cost.money import cheapest_price, highest_price
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import ModelShape
 from planner.placement.place import room_of
@@ -233,7 +233,12 @@ def _memory(
     assert nearest is not None
     attempt, held = nearest.attempt, nearest.held
     least, most = cheapest_price(request.composition), request.max_price
-    if nearest.short == 0 and most is not None and least is not None and least > most:
+    if (
+        nearest.short == 0
+        and most is not None
+        and least is not None
+        and least > highest_price(most)
+    ):
         return (
             f"price binds: the cheapest node costs {least:g} an hour, at most {most:g} may be "
             "spent; spend more, or give cheaper nodes"

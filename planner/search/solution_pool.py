@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from planner.cost.money import minimised_price, plan_price
+from planner.cost.money import highest_price, minimised_price, plan_price
 from planner.request import PlanRequest
 from planner.search.candidate import Candidate
 
@@ -83,7 +83,7 @@ class SolutionPool:
         per_hour = plan_price(candidate.plan, request.composition) if request.needs_prices else None
         if request.needs_prices and per_hour is None:
             return math.inf
-        if request.max_price is not None and per_hour is not None and per_hour > request.max_price:
+        if per_hour is not None and per_hour > highest_price(request.max_price):
             return math.inf
         return minimised(request, priced.iteration_s, per_hour)
 

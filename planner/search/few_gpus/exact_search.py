@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from random import Random
 
-from planner.cost.money import minimised_price, nodes_price, plan_price
+from planner.cost.money import highest_price, minimised_price, nodes_price, plan_price
 from planner.cost.variants import variants_of
 from planner.placement.place import room_of
 from planner.search.candidate import Evaluator
@@ -292,7 +292,7 @@ class ExactSearch:
         if not request.needs_prices:
             return 1.0
         per_hour = self._per_hour(candidate)
-        if per_hour > (math.inf if request.max_price is None else request.max_price):
+        if per_hour > highest_price(request.max_price):
             return math.inf
         return minimised_price(per_hour) if request.objective == "cost" else 1.0
 

@@ -8,7 +8,13 @@ import pytest
 
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import cost_of
-from planner.cost.money import money_per_sample, plan_price, require_prices, with_prices
+from planner.cost.money import (
+    highest_price,
+    money_per_sample,
+    plan_price,
+    require_prices,
+    with_prices,
+)
 from planner.errors import InvalidComposition
 from planner.plans.plan import Plan
 from tests.builders import demo_profile, nodes, on_one_node, template, workload
@@ -57,3 +63,9 @@ def test_what_has_no_price_is_not_guessed():
     with refused(InvalidComposition, "PriceMissing", "prices"):
         require_prices(THREE)
     require_prices(with_prices(THREE, {"demo-fast": 0.0, "demo-slow": 1.0}))
+
+
+def test_a_limit_allows_the_rounding_of_a_sum_and_no_more():
+    assert 0.1 + 0.1 + 0.1 > 0.3  # as floats
+    assert 0.1 + 0.1 + 0.1 <= highest_price(0.3) < 0.3001
+    assert highest_price(None) == float("inf")

@@ -85,6 +85,14 @@ def test_a_plan_above_the_price_is_only_the_nearest():
     assert dear.nearest is not None
 
 
+def test_a_sum_of_prices_that_rounds_above_the_limit_may_be_paid():
+    there = nodes("fast-0:2 fast-1:2 fast-2:2").nodes
+    priced = Composition(tuple(replace(node, price=0.1) for node in there))
+    request = PlanRequest(workload=workload(), composition=priced, max_price=0.3)
+    found = searched(request, demo_profile())
+    assert len(found.best.plan.nodes) == 3
+
+
 def test_what_fits_nowhere_ends():
     request = PlanRequest(workload=workload(), composition=nodes("fast-0:1"))
     found = searched(request, demo_profile())
