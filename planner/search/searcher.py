@@ -17,16 +17,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from planner.cost.money import LEAST
+from planner.cost.money import LEAST, highest_price
 from planner.estimator.build_tables import Pricing
 from planner.estimator.objective import SearchLimits
-from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES
+from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES, Floats
 from planner.estimator.top_k import TopK, load_top, new_top_k, offer
 from planner.estimator.workspace import new_workspace
 from planner.request import PlanRequest
+from planner.search.annealing.affordable_nodes import affordable_rooms
 from planner.search.annealing.local_search import anneal
 from planner.search.annealing.long_pipelines import long_pipelines
-from planner.search.annealing.uniform_plans import start
+from planner.search.annealing.uniform_plans import join_fastest, start, unknown_fastest
 from planner.search.candidate import UnplacedCandidate
 from planner.search.column_generation.columns import ColumnSearch
 from planner.search.unplaced_candidates import unplaced_candidate_of
@@ -44,7 +45,6 @@ COOL = 0.004  # of one that improves a good plan
 COLD = 0.0005  # last one of all
 WALKS = ((1, HOT), (0, HOT), (0, COOL), (0, COOL))  # most templates (0: all), first temperature
 CHAINS = 4  # of a walk, each as long as the others
-ROUNDED = 1 + 1e-9  # sums of prices differ by their order
 START_RATE = 50_000.0  # plans a second, until it is known
 
 
@@ -76,7 +76,7 @@ def limits_of(request: PlanRequest) -> SearchLimits:
         min(request.max_templates, MAX_TEMPLATES),
         int(request.objective == "cost"),
         request.workload.global_batch / least if least else math.inf,
-        math.inf if request.max_price is None else request.max_price * ROUNDED,
+        highest_price(request.max_price),
         LEAST,
     )
 
@@ -150,10 +150,27 @@ class Searcher:
             self.evaluations = before + priced
             return fits(more)
 
-        priced = start(tables, self.limits, self._work, self.top_k, goes_on)
+        fastest = unknown_fastest(tables)
+        priced = start(tables, self.limits, self._work, self.top_k, goes_on, fastest)
         self.evaluations = before + priced
+        if self.limits.most_price < math.inf:
+            self._start_affordable(fastest, fits)
         if not self.found:
             for options in long_pipelines(tables, self.limits.deepest):
+                self._price_alone(options)
+
+    def _start_affordable(self, fastest: Floats, fits: Callable[[int], bool]) -> None:
+        """Plans on sets of nodes that may be paid: side by side, and pipelines that span them."""
+        tables = self.pricing.tables
+        for room in affordable_rooms(tables, self.limits.most_price):
+            paid = tables._replace(room=room)
+            pipelines = list(long_pipelines(paid, self.limits.deepest))
+            if not fits(len(fastest) + len(pipelines)):
+                return
+            self.evaluations += join_fastest(
+                paid, self.limits, self._work, self.top_k, fastest.copy()
+            )
+            for options in pipelines:
                 self._price_alone(options)
 
     def _price_alone(self, options: tuple[int, ...]) -> None:

@@ -24,25 +24,32 @@ def _always(_priced: int, _more: int) -> bool:
     return True
 
 
+def unknown_fastest(t: Tables) -> Floats:
+    """[T, 4] of a class: seconds, option, depth and replicas of its fastest template."""
+    return np.full((len(t.node_gpus), 4), math.inf)
+
+
 def start(
     t: Tables,
     limits: SearchLimits,
     work: Workspace,
     top_k: TopK,
     goes_on: Callable[[int, int], bool] = _always,
+    fastest: Floats | None = None,
 ) -> int:
     """Evaluate plans to start from, returns how many.
 
-    Before each part, `goes_on` says after so many whether so many more may be priced.
+    Before each part, `goes_on` says after so many whether so many more may be priced.  `fastest`
+    [T, 4], if given, takes the fastest template of each class, as `price_uniform` fills it.
     """
-    fastest = np.full((len(t.node_gpus), 4), math.inf)  # of a class: seconds, option, depth, n
+    fastest = unknown_fastest(t) if fastest is None else fastest
     priced = 0
     for option in range(len(t.option_tp)):
         if not goes_on(priced, 3 * limits.deepest):
             return priced
         priced += price_uniform(t, limits, option, work, top_k, fastest)
     if goes_on(priced, len(fastest)):
-        priced += join_fastest(t, limits, work, top_k, fastest)
+        priced += join_fastest(t, limits, work, top_k, fastest.copy())
     return priced
 
 
