@@ -36,6 +36,7 @@ from planner.search.choice import fewest_bytes, notes_of
 from planner.search.state import SearchState
 
 if TYPE_CHECKING:
+    from planner.search.few_gpus.exact_search import ExactSearch
     from planner.search.searcher import Searcher
 
 FEW_NODES = 64  # on which few GPUs that a plan may use are searched exactly
@@ -104,6 +105,7 @@ class _Search:
         )
         self._state = SearchState(request, evaluator, budget)
         self._warnings: tuple[str, ...] = ()
+        self._in_vain: ExactSearch | None = None
 
     def run(self) -> PlanAnswer:
         """All engines, one after the other, and the answer."""
@@ -140,9 +142,9 @@ class _Search:
         if self._gpus <= FEW_GPUS and len(self._composition.nodes) <= FEW_NODES:
             inside = self._pricing(stays_inside=True)
             pricings = [one for one in (inside, pricing) if one is not None]
-            Portfolio(state, pricings, FEW_SHARE, FEW_PLANS).run(propose)
+            Portfolio(state, pricings, FEW_SHARE, FEW_PLANS).run(propose, self._search_in_vain)
             if request.most_evaluations > FEW_PLANS:  # else all was for the portfolio
-                self._search_exactly()
+                self._search_exactly(request.most_evaluations)
             return
         pricings = [pricing]
         if request.max_templates < len(pricing.classes):  # too few for every node class
@@ -151,16 +153,19 @@ class _Search:
                 pricings.insert(0, by_type)
         Portfolio(state, pricings).run(propose)
 
-    def _search_exactly(self) -> None:
+    def _search_in_vain(self) -> None:
+        """The exact search until it has a plan, where plans to start from have none."""
+        self._search_exactly(0)
+
+    def _search_exactly(self, most: int) -> None:
         """On a few GPUs: fill and placement together, every plan priced exactly."""
         from planner.search.few_gpus.exact_search import ExactSearch
 
         budget, state = self._budget, self._state
         begun_s = budget.now_s()
-        search = ExactSearch(state.evaluator, state.pool)
-        search.run(
-            lambda: budget.left_s <= 0 or budget.interrupted(), self._request.most_evaluations
-        )
+        search = self._in_vain or ExactSearch(state.evaluator, state.pool)
+        search.run(lambda: budget.left_s <= 0 or budget.interrupted(), most)
+        self._in_vain = None if state.is_found else search  # goes on where it ended
         state.record("exact search", begun_s)
 
     def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:

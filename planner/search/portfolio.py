@@ -75,8 +75,12 @@ class Portfolio:
         self._best = math.inf  # of the first thread, when a plan was placed last
         self._next_place = 1.0  # plans that are priced when the best are placed next
 
-    def run(self, propose: Propose | None = None) -> None:
-        """Search until the budget is spent; `propose` adds plans of the policy to a searcher."""
+    def run(self, propose: Propose | None = None, rescue: Callable[[], None] | None = None) -> None:
+        """Search until the budget is spent.
+
+        `propose` adds plans of the policy to a searcher; `rescue` looks for a first plan where the
+        plans to start from have none.
+        """
         state = self._state
         begun_s = self._budget.now_s()
         for searcher in self._first:
@@ -87,6 +91,8 @@ class Portfolio:
         if not policy_first:
             self._place()
             state.record("uniform", begun_s)
+        if rescue is not None and not policy_first and not self._is_found():
+            self._rescue(rescue)
         if propose is not None:
             propose(self._first[-1], self._fits)
             self._count()
@@ -112,6 +118,15 @@ class Portfolio:
             state.place(found, PLACED)
         if others:
             state.record("other threads", begun_s)
+
+    def _rescue(self, rescue: Callable[[], None]) -> None:
+        """What it prices counts in the budget, and not in the share of the searchers."""
+        pool = self._state.pool
+        begun = pool.evaluations
+        rescue()
+        spent = pool.evaluations - begun
+        self._before += spent
+        self._most = min(self._budget.most_plans, self._most + spent)
 
     def _run_first(self) -> None:
         begun_s = self._budget.now_s()

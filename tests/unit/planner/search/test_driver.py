@@ -301,3 +301,26 @@ def test_within_a_limit_on_gpus_hosts_of_several_nodes_hold_the_state():
         budget_evaluations=400,
     )
     assert search(asked, find_profile(asked.workload)).holders_min == 2
+
+
+@pytest.mark.slow
+def test_a_small_budget_finds_a_plan_where_no_plan_to_start_from_fits():
+    """One sample a pipeline, and layers that only uneven splits hold."""
+    there = (
+        Node(name="a", gpu_type="v100-16", gpus=1),
+        Node(name="b", gpu_type="rtx-3090", gpus=7, speed_factor=0.8),
+        Node(name="c", gpu_type="rtx-3090", gpus=5, nic_bytes_per_s=1.25e9),
+    )
+    asked = Workload(
+        model=find_model("llama3-8b"),
+        global_batch=3,
+        sequence_length=512,
+        precision="bf16",
+        recompute="full",
+    )
+    request = PlanRequest(workload=asked, composition=Composition(there), seed=2, max_templates=2)
+    profile, rates = find_profile(asked), []
+    for budget in (1, 150, 400, 900):
+        found = search(replace(request, allow_ep=False, budget_evaluations=budget), profile)
+        rates.append(found.throughput_samples_s)
+    assert rates == sorted(rates)
