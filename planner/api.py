@@ -44,8 +44,6 @@ LARGEST = {  # beyond these somebody has mistyped
     "budget_s": 10**7,
     "budget_evaluations": 10**10,
     "min_throughput": 10**12,
-    "max_stages": 10**6,
-    "max_templates": 10**6,
     "rollouts": MOST_ROLLOUTS,  # they are all in memory at once
     "threads": MOST_THREADS,
 }
@@ -265,7 +263,10 @@ def check_numbers(request: PlanRequest) -> None:
             raise InvalidRequest(
                 f"{{field}} is {value!r}; it must be a whole number", field=name, code="Malformed"
             )
-    for name, most in LARGEST.items():
+    from planner.estimator.tables import MAX_DEPTH, MAX_TEMPLATES  # only now, as numpy is slow
+
+    room = {"max_stages": MAX_DEPTH, "max_templates": MAX_TEMPLATES}  # of the search
+    for name, most in (LARGEST | room).items():
         limit = getattr(request, name)
         if limit is not None and not 0 < limit <= most:
             raise InvalidRequest(

@@ -164,13 +164,15 @@ SETTINGS = (
 )
 @effort_options
 @click.option(
-    "--max-stages", type=AT_LEAST_1, help="Most stages of a pipeline.  [default: min(layers, 24)]"
+    "--max-stages",
+    type=AT_LEAST_1,
+    help="Most stages of a pipeline, up to 32.  [default: min(layers, 24)]",
 )
 @click.option(
     "--max-templates",
     type=AT_LEAST_1,
     default=DEFAULT_MAX_TEMPLATES,
-    help="Most templates of a plan.",
+    help="Most templates of a plan, up to 8.",
 )
 @click.option(
     "--min-holders",

@@ -17,6 +17,7 @@ from itertools import islice
 from planner.cost.memory import StageMemory, StageSlot, stage_memory, usable_bytes
 from planner.cost.money import cheapest_price, highest_price
 from planner.errors import UnprofiledConfiguration
+from planner.estimator.tables import MAX_DEPTH
 from planner.model.shape import ModelShape
 from planner.placement.place import room_of
 from planner.profiles.profile import Profile
@@ -283,6 +284,6 @@ def _hint(request: PlanRequest, model: ModelShape, depth: int, term: str) -> str
         ways.append("expert parallelism")
     if term not in OF_PARAMETERS and request.workload.recompute not in ("full", "auto"):
         ways.append("recomputation auto")
-    if depth == request.deepest < model.layers:
+    if depth == request.deepest < min(model.layers, MAX_DEPTH):
         ways.append("a larger D_max")
     return f", or try {', '.join(ways)}" if ways else ""

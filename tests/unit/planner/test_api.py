@@ -135,6 +135,8 @@ def test_importing_the_planner_is_light_and_planning_never_reaches_torch():
         ({"rollouts": 10**11}, InvalidRequest, ("OutOfRange", "rollouts")),
         ({"objective": "money"}, InvalidRequest, ("Unknown", "objective")),
         ({"method": "Search"}, InvalidRequest, ("Unknown", "method")),
+        ({"max_stages": 33}, InvalidRequest, ("OutOfRange", "max_stages")),
+        ({"max_templates": 9}, InvalidRequest, ("OutOfRange", "max_templates")),
         ({"max_stages": 2.5}, InvalidRequest, ("Malformed", "max_stages")),
         ({"min_holders": True}, InvalidRequest, ("Malformed", "min_holders")),
         ({"objective": "cost"}, InvalidComposition, ("PriceMissing", "prices")),
