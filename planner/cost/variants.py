@@ -22,6 +22,10 @@ from planner.profiles.profile import Profile
 FEW_GPUS = 16
 
 
+# (workload and profile apart) GPU type, tiling, micro-batch and nodes of an exchange: its seconds
+KnownExchanges = dict[object, float]
+
+
 class Variant(NamedTuple):
     """How a stage recomputes and spreads its experts."""
 
@@ -38,11 +42,12 @@ def variants_of(
     allow_ep: bool,
     nodes: Sequence[Node] | None = None,
     gpus: int | None = None,
+    known: KnownExchanges | None = None,
 ) -> tuple[Variant, ...]:
     """Every variant of a stage of that option (GPU type, TP), those that cut experts least first.
 
     The stage is thought to stand on `nodes`, largest first; on any if they are not given.  A plan
-    may use so many `gpus`; all of them if that is not given.
+    may use so many `gpus`; all of them if that is not given.  What is computed becomes `known`.
     """
     is_free = workload.recompute == "auto"
     wanted = STAGE_RECOMPUTATIONS if is_free else (workload.recompute,)
@@ -71,7 +76,7 @@ def variants_of(
         ]
     else:
         sites = (everywhere,) if nodes is None else (nodes, everywhere)
-        fastest = _fastest_of_ways(workload, sites, profile, option, tilings)
+        fastest = _fastest_of_ways(workload, sites, profile, option, tilings, known)
     return tuple(Variant(again, ep, etp) for ep, etp in fastest for again in wanted)
 
 
@@ -81,6 +86,7 @@ def _fastest_of_ways(
     profile: Profile,
     option: tuple[str, int],
     tilings: list[tuple[int, int]],
+    known: KnownExchanges | None,
 ) -> list[tuple[int, int]]:
     """Of the tilings that cut experts into as many parts, and so hold as much, the fastest."""
     kind, tp = option
@@ -91,7 +97,8 @@ def _fastest_of_ways(
             entry = profile.layers.get(("moe_block", kind, tp, b))
             seconds = layer_seconds(entry) if entry else 0.0
         else:
-            exchanged_s = exchange_seconds(workload, profile, sites, kind, Tiling(tp, ep, etp), b)
+            asked = workload, profile, sites, kind, Tiling(tp, ep, etp), b
+            exchanged_s = exchange_seconds(*asked, known)
             if exchanged_s is None:
                 continue
             exchanged_s *= formulas.exchanged_passes(recomputes_all=False)
@@ -119,17 +126,25 @@ def exchange_seconds(
     gpu_type: str,
     tiling: Tiling,
     micro_batch: int,
+    known: KnownExchanges | None = None,
 ) -> float | None:
     """Communication of the experts of a block in one pass, all GPUs of its nodes at work.
 
     The first of the sites (nodes of that type, largest first) with enough GPUs is taken, its nodes
-    filled one after the other; None if there is none.
+    filled one after the other; None if there is none.  What is `known` of nodes alike is taken.
     """
+    known = {} if known is None else known
     for nodes in sites:
         devices = tiling_devices(nodes, gpu_type, tiling.ep * tiling.etp, tiling.tp)
         if devices is not None:
-            busy = {node.name: node.gpus for node in nodes[: len(devices)]}
-            return expert_seconds(workload, profile, tiling, devices, micro_batch, busy)
+            used = nodes[: len({device.node for device in devices})]
+            layout = tuple((node.gpus, node.nic_bytes_per_s) for node in used)
+            key = gpu_type, tiling, micro_batch, layout
+            if key not in known:
+                busy = {node.name: node.gpus for node in used}
+                asked = workload, profile, tiling, devices, micro_batch, busy
+                known[key] = expert_seconds(*asked)
+            return known[key]
     return None
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from planner.cluster.composition import Composition
+from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits, gpus_by_type
 from planner.cost import formulas
 from planner.cost.gradient_sync import layer_sizes
@@ -25,11 +25,12 @@ from planner.cost.memory import (
     usable_bytes,
 )
 from planner.cost.variants import (
+    KnownExchanges,
     Variant,
     largest_first,
     variants_of,
 )
-from planner.estimator.layer_arrays import Axes, LayerArrays, Sites
+from planner.estimator.layer_arrays import Axes, LayerArrays, Layout, Sites
 from planner.estimator.tables import MAX_DEPTH, Floats, Tables
 from planner.model.tensors import counted_numel, layer_numel, tied_numel
 from planner.model.workload import Workload
@@ -100,10 +101,9 @@ def pricing_of(
     axes = Axes(classes, tuple(index for index, _, _ in rows), options, sorted(sizes))
     sites = _sites(axes, composition, by_type)
     gpus_allowed = max_gpus.allowed(composition)
-    variants = tuple(
-        variants_of(workload, composition, profile, option, allow_ep, nodes, gpus_allowed)
-        for option, (nodes, _) in zip(options, sites, strict=True)
-    )
+    known: KnownExchanges = {}
+    asked = workload, composition, profile, options, allow_ep, sites, gpus_allowed
+    variants = _variants(*asked, known)
     if by_type:
         room_by_type = room_of(composition)
         room = [room_by_type[option] for option in options]
@@ -113,7 +113,7 @@ def pricing_of(
         min(gpus, max_gpus.most(k) // tp * tp) for gpus, (k, tp) in zip(room, options, strict=True)
     ]
     stays_inside = stays_inside or len(composition.nodes) == 1
-    arrays = LayerArrays(workload, profile, axes, variants, sites)
+    arrays = LayerArrays(workload, profile, axes, variants, sites, known)
     limits = binding_limits(max_gpus, composition, [one.gpu_type for one in classes])
     tables = _tables(workload, profile, axes, arrays, room, limits, stays_inside, min_replicas)
     return Pricing(tables, classes, options, variants, by_type)
@@ -125,10 +125,39 @@ def _sites(axes: Axes, composition: Composition, by_type: bool) -> tuple[Sites, 
     for node in largest_first(composition.nodes):
         by_kind[node.gpu_type].append(node)
         nodes_of[NodeClass.of(node)].append(node)
-    return tuple(
-        (by_kind[one.gpu_type] if by_type else nodes_of[one], by_kind[one.gpu_type])
-        for one, _ in axes.owned_options
-    )
+    layout_of_kind = {kind: _layout(nodes) for kind, nodes in by_kind.items()}
+    found = []
+    for one in axes.classes:
+        everywhere, layout = by_kind[one.gpu_type], layout_of_kind[one.gpu_type]
+        if by_type:
+            found.append(Sites((everywhere, everywhere), (layout, layout)))
+        else:
+            found.append(Sites((nodes_of[one], everywhere), (_layout(nodes_of[one]), layout)))
+    return tuple(found[index] for index in axes.option_class)
+
+
+def _layout(nodes: Sequence[Node]) -> Layout:
+    return tuple((node.gpus, node.nic_bytes_per_s) for node in nodes)
+
+
+def _variants(
+    workload: Workload,
+    composition: Composition,
+    profile: Profile,
+    options: Sequence[tuple[str, int]],
+    allow_ep: bool,
+    sites: Sequence[Sites],
+    gpus: int,
+    exchanges: KnownExchanges,
+) -> tuple[tuple[Variant, ...], ...]:
+    """The variants of each option; classes that differ in speed or price have the same."""
+    known: dict[object, tuple[Variant, ...]] = {}
+    for option, site in zip(options, sites, strict=True):
+        key = option, site.layout
+        if key not in known:
+            asked = workload, composition, profile, option, allow_ep
+            known[key] = variants_of(*asked, site.nodes[0], gpus, exchanges)
+    return tuple(known[option, site.layout] for option, site in zip(options, sites, strict=True))
 
 
 def _tables(

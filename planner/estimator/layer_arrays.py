@@ -13,7 +13,7 @@ import numpy as np
 from planner.cluster.composition import Node
 from planner.cost import formulas
 from planner.cost.expert_parallel import Tiling
-from planner.cost.variants import Variant, exchange_seconds, layer_seconds
+from planner.cost.variants import KnownExchanges, Variant, exchange_seconds, layer_seconds
 from planner.errors import UnprofiledConfiguration
 from planner.model.shape import Kind
 from planner.model.tensors import expert_numel, layer_numel
@@ -22,8 +22,21 @@ from planner.placement.node_classes import NodeClass
 from planner.profiles.entries import LayerCost
 from planner.profiles.profile import Profile
 
-Sites = tuple[Sequence[Node], Sequence[Node]]  # of an option: its class, and its GPU type
+Layout = tuple[tuple[int, float | None], ...]  # of each node: GPUs, bytes per second of its NIC
 ENDS: tuple[Kind, Kind] = ("embedding", "head")
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Nodes on which the stages of an option may stand, the largest first.
+
+    Attributes:
+        nodes: those of its class, and those of its GPU type.
+        layout: all that the exchange of experts depends on: equal layouts take equal seconds.
+    """
+
+    nodes: tuple[Sequence[Node], Sequence[Node]]
+    layout: tuple[Layout, Layout]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,9 @@ class LayerArrays:
         axes: Axes,
         variants: tuple[tuple[Variant, ...], ...],
         sites: Sequence[Sites],
+        known: KnownExchanges,
     ) -> None:
-        self._workload, self._profile = workload, profile
+        self._workload, self._profile, self._known = workload, profile, known
         model = workload.model
         kinds = model.block_kinds if len(model.block_kinds) == 2 else (None, *model.block_kinds)
         o, z, v = len(axes.options), len(axes.sizes), max(map(len, variants))
@@ -67,7 +81,12 @@ class LayerArrays:
         self.working_bytes = np.zeros((o, z, v, 2))
         self.block_numel = np.zeros((o, 2))
         self.expert_numel = np.zeros((o, v))
+        alike: dict[object, int] = {}  # the first option whose rows are the same
         for i, option in enumerate(axes.options):
+            first = alike.setdefault((option, variants[i], sites[i].layout), i)
+            if first < i:
+                self._copy(first, i)
+                continue
             for k, kind in enumerate(kinds):
                 if kind is not None:
                     self._parameters(i, k, kind, option[1], variants[i])
@@ -79,6 +98,14 @@ class LayerArrays:
                             self.block_s[i, j, n, k] = 0.0
                         else:
                             self._block(i, j, n, k, kind, variant, *option, b, sites[i])
+
+    def _copy(self, first: int, i: int) -> None:
+        """The rows of an option whose class differs from the first in speed or price alone."""
+        for rows in (
+            *(self.ways, self.block_s, self.ends_s, self.kept_bytes, self.kept_ends_bytes),
+            *(self.working_bytes, self.block_numel, self.expert_numel),
+        ):
+            rows[i] = rows[first]
 
     def _parameters(
         self, i: int, k: int, kind: Kind, tp: int, variants: tuple[Variant, ...]
@@ -120,7 +147,8 @@ class LayerArrays:
             except UnprofiledConfiguration:
                 return
             tiling = Tiling(tp, variant.ep, etp)
-            found_s = exchange_seconds(self._workload, self._profile, sites, gpu_type, tiling, b)
+            asked = self._workload, self._profile, sites.nodes, gpu_type, tiling, b
+            found_s = exchange_seconds(*asked, self._known)
             if found_s is None:
                 return
             exchanged_s = found_s

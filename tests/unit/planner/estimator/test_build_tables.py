@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.cluster.composition import Composition, Node
+from planner.cost import variants
 from planner.cost.gradient_sync import sync_seconds
 from planner.cost.links import EdgeEnd, edge_seconds
 from planner.cost.memory import boundary_bytes
@@ -95,3 +96,31 @@ def test_gradients_of_a_stage_on_one_node_are_summed_over_its_own_links():
     assert estimated_sync_seconds(tables, unplaced, work, True) == pytest.approx(real_s, rel=1e-3)
     apart = tables._replace(ring=np.full_like(tables.ring, np.inf))
     assert estimated_sync_seconds(apart, unplaced, work, True) == np.inf
+
+
+def test_the_exchange_of_experts_is_computed_once_for_nodes_that_differ_in_speed(monkeypatch):
+    asked = replace(WORKLOAD, model=find_model("qwen3-30b-a3b"))
+    profile, real = find_profile(asked), variants.expert_seconds
+
+    def exchanges(speeds: int) -> tuple[int, list[np.ndarray]]:
+        """How many are computed, and the seconds of blocks of each class at full speed."""
+        computed = []
+        monkeypatch.setattr(variants, "expert_seconds", lambda *a: computed.append(a) or real(*a))
+        rows = (
+            Node(name=f"n{i}", gpu_type="h100", gpus=8, speed_factor=1 - i % speeds / 100)
+            for i in range(12)
+        )
+        pricing = pricing_of(asked, Composition(tuple(rows)), profile)
+        assert pricing is not None
+        tables = pricing.tables
+        seconds = [
+            tables.block_s[tables.option_type == index] * one.speed_factor
+            for index, one in enumerate(pricing.classes)
+        ]
+        return len(computed), seconds
+
+    few, _ = exchanges(2)
+    many, seconds = exchanges(6)
+    assert 0 < many <= few
+    for others in seconds[1:]:
+        np.testing.assert_allclose(others, seconds[0])
