@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +34,12 @@ from planner.estimator.layer_arrays import Axes, LayerArrays, Layout, Sites
 from planner.estimator.tables import MAX_DEPTH, Floats, Tables
 from planner.model.tensors import counted_numel, layer_numel, tied_numel
 from planner.model.workload import Workload
-from planner.placement.node_classes import NodeClass, class_sizes, type_sizes
+from planner.placement.node_classes import (
+    NodeClass,
+    class_sizes,
+    sizes_at_any_speed,
+    type_sizes,
+)
 from planner.placement.place import room_of
 from planner.profiles.entries import GpuType, LinkCost
 from planner.profiles.profile import Profile
@@ -52,6 +57,7 @@ class Pricing:
         options: O pairs (GPU type, TP degree), by class and TP ascending.
         variants: for each option its variants.
         by_type: whether all nodes of a GPU type count as alike, and a plan does not say which.
+        any_speed: whether nodes that differ in speed alone count as alike.
     """
 
     tables: Tables
@@ -59,6 +65,7 @@ class Pricing:
     options: tuple[tuple[str, int], ...]
     variants: tuple[tuple[Variant, ...], ...]
     by_type: bool = False
+    any_speed: bool = False
 
 
 def pricing_of(
@@ -70,6 +77,7 @@ def pricing_of(
     allow_ep: bool = True,
     stays_inside: bool = False,
     by_type: bool = False,
+    any_speed: bool = False,
     max_gpus: GpuLimits = UNLIMITED,
 ) -> Pricing | None:
     """Tables for one workload on one composition; None if no option is profiled.
@@ -83,9 +91,13 @@ def pricing_of(
         stays_inside: whether gradients are thought to be summed inside nodes; on a few nodes both
             may be best.
         by_type: whether all nodes of a GPU type count as alike.
+        any_speed: whether nodes that differ in speed alone do, as the one in the middle.
         max_gpus: that a plan may use.
     """
-    members = type_sizes(composition) if by_type else class_sizes(composition)
+    if by_type:
+        members = type_sizes(composition)
+    else:
+        members = (sizes_at_any_speed if any_speed else class_sizes)(composition)
     classes = tuple(members)
     rows = tuple(
         (index, one.gpu_type, tp)
@@ -99,7 +111,7 @@ def pricing_of(
         return None
     options = tuple((kind, tp) for _, kind, tp in rows)
     axes = Axes(classes, tuple(index for index, _, _ in rows), options, sorted(sizes))
-    sites = _sites(axes, composition, by_type)
+    sites = _sites(axes, composition, by_type=by_type, any_speed=any_speed)
     gpus_allowed = max_gpus.allowed(composition)
     known: KnownExchanges = {}
     asked = workload, composition, profile, options, allow_ep, sites, gpus_allowed
@@ -116,15 +128,17 @@ def pricing_of(
     arrays = LayerArrays(workload, profile, axes, variants, sites, known)
     limits = binding_limits(max_gpus, composition, [one.gpu_type for one in classes])
     tables = _tables(workload, profile, axes, arrays, room, limits, stays_inside, min_replicas)
-    return Pricing(tables, classes, options, variants, by_type)
+    return Pricing(tables, classes, options, variants, by_type, any_speed)
 
 
-def _sites(axes: Axes, composition: Composition, by_type: bool) -> tuple[Sites, ...]:
+def _sites(
+    axes: Axes, composition: Composition, *, by_type: bool, any_speed: bool
+) -> tuple[Sites, ...]:
     """The nodes of each option, the largest first."""
     by_kind, nodes_of = defaultdict(list), defaultdict(list)
     for node in largest_first(composition.nodes):
         by_kind[node.gpu_type].append(node)
-        nodes_of[NodeClass.of(node)].append(node)
+        nodes_of[_kind_of(NodeClass.of(node), any_speed)].append(node)
     layout_of_kind = {kind: _layout(nodes) for kind, nodes in by_kind.items()}
     found = []
     for one in axes.classes:
@@ -132,8 +146,13 @@ def _sites(axes: Axes, composition: Composition, by_type: bool) -> tuple[Sites, 
         if by_type:
             found.append(Sites((everywhere, everywhere), (layout, layout)))
         else:
-            found.append(Sites((nodes_of[one], everywhere), (_layout(nodes_of[one]), layout)))
+            nodes = nodes_of[_kind_of(one, any_speed)]
+            found.append(Sites((nodes, everywhere), (_layout(nodes), layout)))
     return tuple(found[index] for index in axes.option_class)
+
+
+def _kind_of(one: NodeClass, any_speed: bool) -> NodeClass:
+    return replace(one, speed_factor=1.0) if any_speed else one
 
 
 def _layout(nodes: Sequence[Node]) -> Layout:

@@ -48,6 +48,24 @@ def class_sizes(composition: Composition) -> dict[NodeClass, int]:
     return dict(sorted(Counter(map(NodeClass.of, composition.nodes)).items()))
 
 
+def sizes_at_any_speed(composition: Composition) -> dict[NodeClass, int]:
+    """As `class_sizes`, as if nodes that differ in speed alone were as fast as the middle one."""
+    found: dict[NodeClass, int] = {}
+    middle = _middle_of(composition)
+    for one, count in class_sizes(composition).items():
+        joined = middle[replace(one, speed_factor=1.0)]
+        found[joined] = found.get(joined, 0) + count
+    return dict(sorted(found.items()))
+
+
+def _middle_of(composition: Composition) -> dict[NodeClass, NodeClass]:
+    """{class at full speed: the class of the node in the middle, ordered by speed}."""
+    found: defaultdict[NodeClass, list[NodeClass]] = defaultdict(list)
+    for one in sorted(map(NodeClass.of, composition.nodes)):
+        found[replace(one, speed_factor=1.0)].append(one)
+    return {key: alike[len(alike) // 2] for key, alike in found.items()}
+
+
 def type_sizes(composition: Composition) -> dict[NodeClass, int]:
     """As `class_sizes`, as if all nodes of a GPU type were alike.
 
@@ -81,6 +99,19 @@ def within_limits(
             taken.add(node.whole)
             found.append(node)
     return Composition(tuple(found))
+
+
+def at_any_speed(composition: Composition) -> Composition:
+    """The same nodes with the number of their class in `sizes_at_any_speed` as GPU type."""
+    index = {one: str(number) for number, one in enumerate(sizes_at_any_speed(composition))}
+    middle = _middle_of(composition)
+    kinds = (middle[replace(NodeClass.of(n), speed_factor=1.0)] for n in composition.nodes)
+    return Composition(
+        tuple(
+            replace(node, gpu_type=index[kind])
+            for node, kind in zip(composition.nodes, kinds, strict=True)
+        )
+    )
 
 
 def by_class(composition: Composition) -> Composition:

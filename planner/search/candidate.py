@@ -25,7 +25,7 @@ from planner.cost.evaluate import (
 from planner.cost.memory import usable_bytes
 from planner.errors import UnprofiledConfiguration
 from planner.model.workload import Workload
-from planner.placement.node_classes import by_class, template_by_class
+from planner.placement.node_classes import at_any_speed, by_class, template_by_class
 from planner.placement.place import Rule, holders_by_layer, place
 from planner.plans.canonical import joined
 from planner.plans.hosts import plan_on_nodes, with_hosts
@@ -131,7 +131,8 @@ class Evaluator:
                 template_by_class(template, filling.classes)
                 for template, (_, _, filling) in zip(templates, unplaced, strict=True)
             )
-            yield rows, self._by_class
+            any_speed = any(filling.any_speed for _, _, filling in unplaced)
+            yield rows, at_any_speed(self.composition) if any_speed else self._by_class
         yield templates, self.composition
 
     def priced(self, unplaced: UnplacedCandidate, plan: Plan) -> Candidate | None:

@@ -148,9 +148,10 @@ class _Search:
             return
         pricings = [pricing]
         if request.max_templates < len(pricing.classes):  # too few for every node class
-            by_type = self._pricing(by_type=True)
-            if by_type is not None and len(by_type.classes) < len(pricing.classes):
-                pricings.insert(0, by_type)
+            by_type, any_speed = self._pricing(by_type=True), self._pricing(any_speed=True)
+            for coarse in (any_speed, by_type):
+                if coarse is not None and len(coarse.classes) < len(pricings[0].classes):
+                    pricings.insert(0, coarse)
         Portfolio(state, pricings).run(propose)
 
     def _search_in_vain(self) -> None:
@@ -168,7 +169,9 @@ class _Search:
         self._in_vain = None if state.is_found else search  # goes on where it ended
         state.record("exact search", begun_s)
 
-    def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
+    def _pricing(
+        self, *, stays_inside: bool = False, by_type: bool = False, any_speed: bool = False
+    ) -> Pricing | None:
         if not self._gpus:
             return None
         least = min(self._request.min_holders, self._composition.num_nodes, self._gpus)
@@ -180,6 +183,7 @@ class _Search:
             allow_ep=self._request.allow_ep,
             stays_inside=stays_inside,
             by_type=by_type,
+            any_speed=any_speed,
             max_gpus=self._request.max_gpus,
         )
 

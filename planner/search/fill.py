@@ -27,6 +27,7 @@ class Filling:
         lane: what a replica does.
         stage_configs: (recomputation, EP, ETP) of each stage; empty: the workload's, and no tiling.
         classes: number of the class of nodes of each stage; empty: any nodes of its type.
+        any_speed: whether nodes that differ in speed alone are of one class.
         by_stage: whether the nodes of its plan were thought to take one stage of many replicas.
     """
 
@@ -35,6 +36,7 @@ class Filling:
     stage_configs: tuple[tuple[str, int, int], ...] = ()
     classes: tuple[int, ...] = ()
     by_stage: bool = False
+    any_speed: bool = False
 
 
 def options(composition: Composition, model: ModelShape, profile: Profile) -> tuple[Option, ...]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import islice, zip_longest
 
 from planner.cores import usable_cores
 from planner.estimator.build_tables import Pricing
@@ -71,6 +71,10 @@ class Portfolio:
         # where experts sit decides what their exchange takes, which a placement knows best
         tiled = any(pricing.tables.spreads_experts for pricing in pricings)
         self._placed = PLACED_TILED if tiled else 1
+        # a coarse pricing is off by more than plans differ: the best of each pricing are placed
+        self._is_coarse = any(pricing.by_type or pricing.any_speed for pricing in pricings)
+        self._pricings = len(pricings) if self._is_coarse else 1
+        state.estimates_are_close = not self._is_coarse
         self._is_spent = False
         self._best = math.inf  # of the first thread, when a plan was placed last
         self._next_place = 1.0  # plans that are priced when the best are placed next
@@ -111,11 +115,12 @@ class Portfolio:
                 one.result()
         self._count()
         if not self._budget.counts_plans:
-            found = list(islice(self._unplaced_candidates(self._threads), 2 * PLACED))
+            most = 2 * PLACED * self._pricings
+            found = list(islice(self._unplaced_candidates(self._threads), most))
             state.note(found)
-            state.place(found, 1)
+            state.place(found, self._pricings)
             state.place_other_kinds()
-            state.place(found, PLACED)
+            state.place(found, self._pricings * PLACED)
         if others:
             state.record("other threads", begun_s)
 
@@ -181,10 +186,10 @@ class Portfolio:
         best = min(searcher.best for searcher in self._first)
         if counts_plans and evaluations >= self._next_place and best < math.inf:
             self._best, self._next_place = best, PLACE_GROWTH * evaluations
-            self._state.place(self._unplaced_candidates([self._first]), PLACED)
+            self._state.place(self._unplaced_candidates([self._first]), self._pricings * PLACED)
         elif counts_plans and best < self._best:
             self._best = best
-            self._state.place(self._unplaced_candidates([self._first]), 1)
+            self._state.place(self._unplaced_candidates([self._first]), self._pricings)
         self._is_spent |= (
             evaluations + plans > self._most or self._left_s() <= 0 or self._budget.interrupted()
         )
@@ -196,14 +201,22 @@ class Portfolio:
             return  # a search with more plans would not place these now
         self._count()
         most = PLACED if self._budget.counts_plans else self._placed
-        self._state.place(self._unplaced_candidates([self._first]), most)
+        self._state.place(self._unplaced_candidates([self._first]), self._pricings * most)
 
     def _unplaced_candidates(self, threads: list[list[Searcher]]) -> UnplacedCandidates:
-        """(objective, unplaced) of all their plans, best first."""
-        found = [searcher.unplaced_candidates() for searchers in threads for searcher in searchers]
-        return heapq.merge(*found, key=lambda pair: pair[0])
+        """(objective, unplaced) of all their plans, best first, of coarse pricings in turn."""
+        if not self._is_coarse:
+            return _best_first(searcher for searchers in threads for searcher in searchers)
+        by_pricing = [_best_first(searchers) for searchers in zip(*threads, strict=True)]
+        rounds = zip_longest(*by_pricing)
+        return (pair for one_of_each in rounds for pair in one_of_each if pair is not None)
 
     def _count(self) -> None:
         """How many plans all have priced; a thread that runs may be a few ahead."""
         priced = sum(searcher.evaluations for searchers in self._threads for searcher in searchers)
         self._state.pool.evaluations = self._before + priced
+
+
+def _best_first(searchers: Iterable[Searcher]) -> UnplacedCandidates:
+    found = (searcher.unplaced_candidates() for searcher in searchers)
+    return heapq.merge(*found, key=lambda pair: pair[0])

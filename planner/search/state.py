@@ -37,6 +37,8 @@ class SearchState:
         budget: what may be spent.
         pool: all plans so far, placed.
         steps: of the search so far.
+        estimates_are_close: whether estimates of all plans are off alike; else the best plan counts
+            as the slower of its estimate and its price.
     """
 
     def __init__(self, request: PlanRequest, evaluator: Evaluator, budget: Budget) -> None:
@@ -44,6 +46,7 @@ class SearchState:
         self.request, self.evaluator, self.budget = request, evaluator, budget
         self.pool = SolutionPool(request)
         self.steps: list[SearchStep] = []
+        self.estimates_are_close = True
         self._placed: set[UnplacedCandidate] = set()
         self._place_s = 0.0  # what placing and pricing a plan takes
         self._best = math.inf  # estimated, of the plan that is best
@@ -90,7 +93,7 @@ class SearchState:
             is_late = self.is_late if rank else self.budget.left_s < 0.0
             if unplaced in self._placed or (self.pool.best and is_late):
                 continue
-            if value > HOPELESS_RATIO * self._best and self._is_held():
+            if self._is_hopeless(value) and self._is_held():
                 continue
             self._place(value, unplaced)
 
@@ -99,7 +102,7 @@ class SearchState:
         for value, unplaced in sorted(self._waiting.values(), key=itemgetter(0))[:PLACED]:
             if self.is_late:
                 return
-            if value <= HOPELESS_RATIO * self._best:
+            if not self._is_hopeless(value):
                 self._place(value, unplaced)
 
     def note(self, unplaced_candidates: UnplacedCandidates) -> None:
@@ -108,8 +111,8 @@ class SearchState:
         Estimates of one kind are off alike, and its plans crowd out others that are no worse.
         """
         for value, unplaced in unplaced_candidates:
-            if value > HOPELESS_RATIO * self._best:
-                return
+            if self._is_hopeless(value):
+                continue
             kind = kind_of(unplaced)
             if kind not in self._kinds and value < self._waiting.get(kind, (math.inf,))[0]:
                 self._waiting[kind] = value, unplaced
@@ -133,6 +136,13 @@ class SearchState:
         best = self.pool.best
         assert best is not None
         return not self.is_late and value * HOPELESS_RATIO < self.pool.objective(best)
+
+    def _is_hopeless(self, value: float) -> bool:
+        """Whether a plan of that estimate is worse than the best one."""
+        best = self.pool.best
+        if self.estimates_are_close or best is None:
+            return value > HOPELESS_RATIO * self._best
+        return value > HOPELESS_RATIO * max(self._best, self.pool.objective(best))
 
     def _place(self, value: float, unplaced: UnplacedCandidate) -> bool:
         begun_s = self.budget.now_s()

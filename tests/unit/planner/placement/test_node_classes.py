@@ -11,8 +11,10 @@ from planner.cost.batch_split import Lane
 from planner.estimator.build_tables import pricing_of
 from planner.placement.node_classes import (
     NodeClass,
+    at_any_speed,
     by_class,
     class_sizes,
+    sizes_at_any_speed,
     type_sizes,
     within_limits,
 )
@@ -112,3 +114,17 @@ def test_hosts_that_are_paid_together_are_a_class_of_their_own():
         of_two("demo-fast", 1.0, paid_gpus=6),
         of_two("demo-fast", 1.5, paid_gpus=4),
     ]
+
+
+def test_nodes_that_differ_in_speed_alone_count_as_the_middle_one():
+    plain = nodes("fast-0:2 fast-1:2 fast-2:2 slow-0:4").nodes
+    speeds = (0.5, 0.9, 1.0, 0.7)
+    mixed = Composition(
+        tuple(replace(n, speed_factor=s) for n, s in zip(plain, speeds, strict=True))
+    )
+    sizes = sizes_at_any_speed(mixed)
+    assert [(one.gpus, one.speed_factor, count) for one, count in sizes.items()] == [
+        (2, 0.9, 3),
+        (4, 0.7, 1),
+    ]
+    assert [node.gpu_type for node in at_any_speed(mixed).nodes] == ["0", "0", "0", "1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import plan_price, with_prices
 from planner.errors import UnprofiledConfiguration
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload
+from planner.model.workload import Workload, usual_workload
 from planner.plans.movement import bytes_to_move
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
@@ -324,3 +325,25 @@ def test_a_small_budget_finds_a_plan_where_no_plan_to_start_from_fits():
         found = search(replace(request, allow_ep=False, budget_evaluations=budget), profile)
         rates.append(found.throughput_samples_s)
     assert rates == sorted(rates)
+
+
+@pytest.mark.slow
+def test_mixed_network_cards_and_speeds_leave_the_plan_good():
+    """More classes than templates: where only the best estimates are placed it reaches 136."""
+    draw = random.Random(100)
+    kinds, cards = ("h100", "a100-80", "a6000", "l4"), (3.125e9, 12.5e9, 25e9, 50e9)
+    there = tuple(
+        Node(
+            name=f"n{index}",
+            gpu_type=draw.choice(kinds),
+            gpus=draw.choice((1, 2, 4, 8, 8)),
+            speed_factor=draw.choice((1.0, 0.95, 0.9, 0.85, 0.8)),
+            nic_bytes_per_s=draw.choice(cards),
+        )
+        for index in range(40)
+    )
+    asked = usual_workload(find_model("llama3-8b"))
+    request = PlanRequest(
+        workload=asked, composition=Composition(there), method="search", budget_evaluations=5000
+    )
+    assert search(request, find_profile(asked)).throughput_samples_s > 160
