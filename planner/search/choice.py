@@ -56,13 +56,17 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
     """Wishes that the plan does not grant, a sentence each."""
     asked, nodes = request.min_holders, request.composition.nodes
     allowed = request.max_gpus.allowed(request.composition)
-    num_nodes = request.composition.num_nodes
+    composition, batch = request.composition, request.workload.global_batch
+    num_nodes = composition.num_nodes
+    smallest = min((b for t in composition.gpu_types for b in profile.micro_batches(t)), default=1)
     if chosen.holders < asked:
         where = (
             f"the composition has {counted(num_nodes, 'node')}"
             if num_nodes < asked
             else f"it may use {counted(allowed, 'GPU')}; raise max_gpus"
             if allowed < asked
+            else f"batch {batch} allows {counted(batch // smallest, 'replica')}; raise the batch"
+            if batch // smallest < asked
             else "with ZeRO 1 each piece of the state has one owner in a template; turn ZeRO off"
             if request.workload.zero
             else "no plan that reaches it was found, mostly because none fits in memory"
@@ -70,6 +74,12 @@ def notes_of(request: PlanRequest, profile: Profile, chosen: Candidate) -> Itera
         yield (
             f"every piece of the state should live on {asked} nodes, "
             f"this plan reaches {chosen.holders}: {where}"
+        )
+    current = request.current
+    if current and current.zero != request.workload.zero and not request.zero_where_needed:
+        yield (
+            f"the running plan has ZeRO {current.zero}, asked is ZeRO {request.workload.zero}: "
+            "it does not count, and may be faster"
         )
     if chosen.plan.zero and all(one.replicas == 1 for one in chosen.plan.templates):
         yield "ZeRO 1 saves nothing here, because each template has one replica"

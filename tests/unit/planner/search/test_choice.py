@@ -83,3 +83,21 @@ def test_a_limit_on_gpus_is_named_where_it_leaves_too_few_for_all_holders():
     asked = replace(request, min_holders=3, max_gpus=GpuLimits(2))
     (holders,) = notes_of(asked, demo_profile(), only)
     assert holders.endswith("this plan reaches 1: it may use 2 GPUs; raise max_gpus")
+
+
+def test_a_batch_of_too_few_samples_is_named_where_it_allows_too_few_replicas():
+    plan = placed(template("1x3 1x3", 1, (1,)), composition=nodes("fast-0:2"))
+    one = PlanRequest(workload=workload(1), composition=nodes("fast-0:2 fast-1:2"), min_holders=2)
+    evaluator = Evaluator(workload=workload(1), composition=one.composition, profile=demo_profile())
+    (holders,) = notes_of(one, demo_profile(), evaluator.as_it_is(plan))
+    assert holders.endswith("batch 1 allows 1 replica; raise the batch")
+
+
+def test_a_running_plan_with_another_stage_of_zero_is_named():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=nodes("fast-0:2"))
+    request, _, _, (only,) = found(nodes("fast-0:2"), plan)
+    sharded = replace(request, current=plan.with_zero(1))
+    (said,) = notes_of(sharded, demo_profile(), only)
+    assert "the running plan has ZeRO 1, asked is ZeRO 0" in said
+    assert list(notes_of(replace(sharded, zero_where_needed=True), demo_profile(), only)) == []
+    assert list(notes_of(replace(request, current=plan), demo_profile(), only)) == []
