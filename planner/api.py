@@ -7,6 +7,8 @@ question that contradicts itself is refused before anything is searched.
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -192,10 +194,9 @@ def _either(
     Raises:
         Infeasible: no plan without ZeRO fits.
     """
-    half = without.budget_s / 2 if without.budget_s is not None else None
-    found = [(without, _found(replace(without, budget_s=half), profile, clock, interrupted))]
+    found = [(without, _found(_half_as_long(without), profile, clock, interrupted))]
     with contextlib.suppress(Infeasible):  # then the answer without stands
-        shorter = replace(with_zero, budget_s=half)
+        shorter = _half_as_long(with_zero)
         found.append((with_zero, _found(shorter, profile, clock, interrupted)))
     pool = SolutionPool(without)
 
@@ -205,6 +206,14 @@ def _either(
         return pool.rank_of(answer.holders_min, objective)
 
     return min(found, key=lambda one: rank(one[1]))
+
+
+def _half_as_long(request: PlanRequest) -> PlanRequest:
+    """The same request for half the seconds, with as many plans; without a limit as it is."""
+    if request.most_seconds == math.inf:
+        return request
+    plans = request.most_evaluations if request.most_evaluations < sys.maxsize else None
+    return replace(request, budget_s=request.most_seconds / 2, budget_evaluations=plans)
 
 
 def _found(

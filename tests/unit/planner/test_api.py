@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.evaluate import cost_of
 from planner.cost.money import with_prices
 from planner.errors import HeddleError, Infeasible, InvalidComposition, InvalidRequest, NoPolicy
-from planner.request import PlanAnswer, PlanRequest
+from planner.request import DEFAULT_BUDGET_S, PlanAnswer, PlanRequest
 from planner.search.driver import search
 from tests.builders import MODEL, demo_profile, nodes, placed, template, workload
 from tests.refusals import refused
@@ -210,3 +211,11 @@ def test_no_answer_over_a_limit_on_gpus_gets_through():
     assert unlimited.plan.gpus == 3
     with refused(Infeasible, "OutOfRange", "max_gpus"):
         _check_answer(limited, unlimited)
+
+
+def test_with_and_without_zero_share_the_usual_seconds():
+    plan = placed(template("1x3 1x3", 2, (16,)), composition=SMALL.composition).with_zero(1)
+    asked = replace(SMALL, zero_where_needed=True, current=plan, budget_evaluations=None)
+    read = itertools.count()
+    answer(asked, demo_profile(), lambda: next(read) * 0.01)
+    assert next(read) * 0.01 < 1.5 * DEFAULT_BUDGET_S
