@@ -300,7 +300,7 @@ def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bo
 
 
 def _require_use(method: Method, given: set[str]) -> None:
-    """Refuse options that the method makes nothing of."""
+    """Refuse options that the method, or another option, makes nothing of."""
     for option, methods in USES.items():
         if option in given and method not in methods:
             raise InvalidRequest(
@@ -309,6 +309,13 @@ def _require_use(method: Method, given: set[str]) -> None:
                 field=option,
                 code="Contradiction",
             )
+    if {"--threads", "--budget-evaluations"} <= given:
+        raise InvalidRequest(
+            "--threads has no effect with --budget-evaluations, which searches on one core to find "
+            "the same plan every time; leave one of them out",
+            field="--threads",
+            code="Contradiction",
+        )
 
 
 def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
