@@ -90,18 +90,18 @@ SETTINGS = (
     "--batch",
     "global_batch",
     type=int,
-    help="Number of samples in a training step.  [default: 2048; tiny-llama: 20]",
+    help="Number of samples in a training step.  [default: 2048; tiny models: 20]",
 )
 @click.option(
     "--seq-len",
     "sequence_length",
     type=int,
-    help="Number of tokens in a sample.  [default: 2048; tiny-llama: 128]",
+    help="Number of tokens in a sample.  [default: 2048; tiny models: 128]",
 )
 @click.option(
     "--precision",
     type=click.Choice(get_args(Precision)),
-    help="Precision of weights and activations.  [default: fp16; tiny-llama: fp32]",
+    help="Precision of weights and activations.  [default: fp16; tiny models: fp32]",
 )
 @click.option(
     "--zero",
