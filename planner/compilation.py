@@ -76,7 +76,11 @@ def call_all() -> None:
     nodes = Composition.from_text(GPUS).nodes
     composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
     workload = Workload(
-        model=find_model("qwen3-30b-a3b"), global_batch=64, sequence_length=2048, precision="fp16"
+        model=find_model("qwen3-30b-a3b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     profile = find_profile(workload)
     request = PlanRequest(

@@ -214,9 +214,9 @@ def test_a_plan_without_a_batch_is_one_sentence():
     data = {key: value for key, value in HAND_WRITTEN.items() if key != "workload"}
     with refused(InvalidWorkload, "Missing", "global_batch"):
         priced("--model", "llama3-8b", stdin=data)
-    by_worker = HAND_WRITTEN | {"workload": HAND_WRITTEN["workload"] | {"memory": "worker"}}
+    by_paper = HAND_WRITTEN | {"workload": HAND_WRITTEN["workload"] | {"memory": "paper"}}
     found = priced("--model", "llama3-8b", "--batch", "64", stdin=data)
-    assert found == priced(stdin=by_worker) != priced(), "memory is counted as `heddle plan` does"
+    assert found == priced() != priced(stdin=by_paper), "memory is counted as `heddle plan` does"
 
 
 def measured(*seconds: object) -> list[dict]:
