@@ -1,7 +1,7 @@
 """Compile the planner's estimator ahead of its first use: `planner.warm_up()`.
 
-numba keeps the machine code beside the sources (`planner.estimator.jit`), so that this takes
-half a minute once.  `make setup` and the image do it by `python -m planner.compilation`.
+numba keeps the machine code beside the sources (`planner.estimator.jit`), so that this takes about
+a minute once.  `make setup` and the image do it by `python -m planner.compilation`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def warm_up() -> None:
     if jit.is_compiled():
         return
     LOG.warning(
-        "compiling the planner's estimator, once for this version: 30 s, "
-        "or minutes on a busy machine"
+        "compiling the planner's estimator, once for this version: a minute, "
+        "or several on a busy machine"
     )
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-m", "planner.compilation"]
@@ -76,7 +76,11 @@ def call_all() -> None:
     nodes = Composition.from_text(GPUS).nodes
     composition = Composition(tuple(replace(node, price=1.0) for node in nodes))
     workload = Workload(
-        model=find_model("qwen3-30b-a3b"), global_batch=64, sequence_length=2048, precision="fp16"
+        model=find_model("qwen3-30b-a3b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     profile = find_profile(workload)
     request = PlanRequest(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+MOST_CLAUSES = 3  # that a message says; it counts the others
+
 # By the type of pydantic's error; what is in braces is in its context.
 _DEMANDS = {
     "bool_parsing": "it must be true or false",
@@ -74,6 +76,13 @@ def counted(number: int, noun: str) -> str:
     """The number and its noun, in the plural unless it is 1: `1 node`, `3 nodes`, `2 batches`."""
     ending = "" if number == 1 else "es" if noun.endswith(("h", "s", "x")) else "s"
     return f"{number:,} {noun}{ending}"
+
+
+def joined(clauses: Iterable[str]) -> str:
+    """The first different clauses, and the number of the others: `a; b; c and 7 more`."""
+    found = list(dict.fromkeys(clauses))
+    more = f" and {len(found) - MOST_CLAUSES:,} more" if len(found) > MOST_CLAUSES else ""
+    return "; ".join(found[:MOST_CLAUSES]) + more
 
 
 def did_you_mean(found: str, known: Iterable[str]) -> str:

@@ -20,5 +20,7 @@ def _profile() -> Profile:
 def question(text: str, layers: int = 4, batch: int = 8, seed: int = 0) -> Question:
     """`h100=1x2,a100-40=1x2` and so many blocks, trained on so many samples a step."""
     model = replace(find_model("llama3-8b"), layers=layers)
-    workload = Workload(model=model, global_batch=batch, sequence_length=2048, precision="fp16")
+    workload = Workload(
+        model=model, global_batch=batch, sequence_length=2048, precision="fp16", memory="paper"
+    )
     return Question(workload, Composition.from_text(text), _profile(), seed)

@@ -47,7 +47,7 @@ def demo_profile() -> Profile:
 
 def workload(global_batch: int = 32) -> Workload:
     """Tiny LLaMA at the profiled sequence length."""
-    return Workload(model=MODEL, global_batch=global_batch, sequence_length=128)
+    return Workload(model=MODEL, global_batch=global_batch, sequence_length=128, memory="paper")
 
 
 def nodes(text: str) -> Composition:

@@ -53,6 +53,7 @@ class Case:
             sequence_length=SEQUENCE_LENGTH,
             precision="fp16",
             recompute=shape.recompute,
+            memory="paper",
         )
 
 

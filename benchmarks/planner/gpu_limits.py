@@ -77,6 +77,7 @@ def _case(index: int, random: Random) -> LimitedCase:
             global_batch=batch,
             sequence_length=2048,
             precision="fp16",
+            memory="paper",
         )
     while True:
         count = random.randint(len(kinds), 5)

@@ -95,7 +95,11 @@ def rate(
 ) -> Rate:
     """Measure one figure in seconds of that clock; the caches of the tables are warm."""
     workload = Workload(
-        model=find_model(model), global_batch=BATCH, sequence_length=2048, precision="fp16"
+        model=find_model(model),
+        global_batch=BATCH,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     profile = find_profile(workload)
     layers = {key: cost for key, cost in profile.layers.items() if key[3] in sizes}
@@ -152,7 +156,11 @@ from planner.model.workload import Workload
 import planner.search.searcher
 imported_s = time.perf_counter()
 workload = Workload(
-    model=find_model(sys.argv[2]), global_batch=2048, sequence_length=2048, precision="fp16"
+    model=find_model(sys.argv[2]),
+    global_batch=2048,
+    sequence_length=2048,
+    precision="fp16",
+    memory="paper",
 )
 question = PlanRequest(
     workload=workload,

@@ -59,6 +59,7 @@ def throughputs(
         sequence_length=2048,
         precision="fp16",
         recompute=shape.recompute,
+        memory="paper",
     )
     profile = find_profile(workload)
     found = []

@@ -188,7 +188,11 @@ def expert_saving() -> float:
     A Mixtral stage of eight GPUs over two nodes of four on 100 Gb/s Ethernet, micro-batch 1.
     """
     workload = Workload(
-        model=find_model("mixtral-8x7b"), global_batch=1, sequence_length=2048, precision="fp16"
+        model=find_model("mixtral-8x7b"),
+        global_batch=1,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     profile = generate(workload.model, 2048, "fp16", (HARDWARE["a6000"],))
     devices = tuple(Device(f"node-{index // 4}", "a6000", None) for index in range(8))

@@ -118,6 +118,7 @@ def _row_plan(label: str, row: Row, facts: SetFacts, hardware: Hardware) -> Meas
         global_batch=samples,
         sequence_length=row.length,
         precision=facts.priced_precision,
+        memory="paper",
     )
     plan, composition = _megatron(row, gpu, rounds, facts.recompute)
     profile = generate(model, row.length, workload.precision, (gpu,))
@@ -186,6 +187,7 @@ def _file_plan(data: Any, facts: SetFacts, hardware: Hardware) -> MeasuredPlan:
         global_batch=samples,
         sequence_length=facts.sequence_length,
         precision=facts.priced_precision,
+        memory="paper",
     )
     plan, composition = _on_own_nodes(replicas, counts, b, rounds, facts.recompute)
     kinds = sorted({kind for row in replicas for kind, _ in row})

@@ -25,6 +25,8 @@ from planner.profiles.profile import Profile
 from planner.search.candidate import best_placed
 from planner.wording import did_you_mean, kind_of, reason_of
 
+# At which link the messages between two stages of a node are counted: the node's, or the network's.
+EDGES = ("placement", "nodes")
 Prices = Annotated[dict[str, Annotated[float, Field(ge=0, lt=DEAREST)]], Field(min_length=1)]
 
 
@@ -197,6 +199,22 @@ def plan_composition(data: dict[str, Any], text: str | None, nodes: Path | None)
             code="Missing",
         )
     return Composition.from_json(data["composition"])
+
+
+def is_placed(data: dict[str, Any]) -> bool:
+    """Whether edges of a plan inside a node take its link; they do unless the plan says otherwise.
+
+    Raises:
+        InvalidPlan: `edges` is something else.
+    """
+    stated = data.get("edges", EDGES[0])
+    if stated not in EDGES:
+        raise InvalidPlan(
+            f"the plan's edges is {reprlib.repr(stated)}; it must be one of {', '.join(EDGES)}",
+            field="edges",
+            code="Unknown",
+        )
+    return bool(stated == EDGES[0])
 
 
 def read_plan(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heddle.cli.inputs import plan_composition, plan_workload, read_plan
+from heddle.cli.inputs import is_placed, plan_composition, plan_workload, read_plan
 from planner.cost.evaluate import cost_of
 from planner.errors import InvalidMeasurements, PlanningError
 from planner.plans.plan import check
@@ -95,8 +95,7 @@ def _costed(entry: object, profiles: Path | None) -> MeasuredCost:
     composition = plan_composition(data, None, None)
     profile = find_profile(workload, profiles, off_grid=True)
     plan = check(read_plan(data, workload, composition, profile), workload, composition)
-    placed = data.get("edges") != "nodes"
-    cost = cost_of(plan, workload, composition, profile, placed=placed)
+    cost = cost_of(plan, workload, composition, profile, placed=is_placed(data))
     return MeasuredCost(
         digest=plan.digest,
         plan=str(plan),

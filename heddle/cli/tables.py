@@ -197,13 +197,19 @@ def memory_table(plan: Plan, cost: PlanCost, profile: Profile, workload: Workloa
 def network_sentence(composition: Composition, profile: Profile) -> str:
     """The network card of a node of each GPU type, and how many nodes state one of their own."""
     cards = ", ".join(
-        f"{name} {profile.between_nodes(name).bandwidth_bytes_per_s * 8 / 1e9:.3g} Gbit/s"
+        f"{name} {_gbit(profile.between_nodes(name).bandwidth_bytes_per_s)} Gbit/s"
         for name in composition.gpu_types
         if name in profile.types
     )
     nodes = counted(len(composition.nics), "node")
     stated = f"; {nodes} with a stated card" if composition.nics else ""
     return f"network card of a node ({profile.link_origin}): {cards}{stated}"
+
+
+def _gbit(bytes_per_s: float) -> str:
+    """The rate in 10⁹ bits per second, never as a power of ten."""
+    rate = bytes_per_s * 8 / 1e9
+    return f"{rate:.3g}" if rate < 100 else f"{rate:,.0f}"
 
 
 def cost_sentence(cost: PlanCost, simulated_s: float, profile: Profile, *, placed: bool) -> str:

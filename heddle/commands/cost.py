@@ -15,7 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from heddle.cli.inputs import plan_composition, plan_workload, read_plan, read_plan_file
+from heddle.cli.inputs import is_placed, plan_composition, plan_workload, read_plan, read_plan_file
 from heddle.cli.measured import mean_error, measured_costs
 from heddle.cli.options import SHOWN, answer_options, gpu_options
 from heddle.cli.tables import (
@@ -97,8 +97,8 @@ def cost(
     composition = plan_composition(data, text, nodes)
     profile = find_profile(workload, profiles, off_grid=True)
     chosen = check(read_plan(data, workload, composition, profile), workload, composition)
-    if placed is None:
-        placed = data.get("edges") != "nodes"
+    stated = is_placed(data)
+    placed = stated if placed is None else placed
     priced = cost_of(chosen, workload, composition, profile, placed=placed)
     simulated_s = simulated_seconds(priced)
     if picture is not None:

@@ -90,18 +90,18 @@ SETTINGS = (
     "--batch",
     "global_batch",
     type=int,
-    help="Number of samples in a training step.  [default: 2048; tiny-llama: 20]",
+    help="Number of samples in a training step.  [default: 2048; tiny models: 20]",
 )
 @click.option(
     "--seq-len",
     "sequence_length",
     type=int,
-    help="Number of tokens in a sample.  [default: 2048; tiny-llama: 128]",
+    help="Number of tokens in a sample.  [default: 2048; tiny models: 128]",
 )
 @click.option(
     "--precision",
     type=click.Choice(get_args(Precision)),
-    help="Precision of weights and activations.  [default: fp16; tiny-llama: fp32]",
+    help="Precision of weights and activations.  [default: fp16; tiny models: fp32]",
 )
 @click.option(
     "--zero",
@@ -302,7 +302,7 @@ def _say_unprofiled(composition: Composition, profile: Profile, *, has_model: bo
 
 
 def _require_use(method: Method, given: set[str]) -> None:
-    """Refuse options that the method makes nothing of."""
+    """Refuse options that the method, or another option, makes nothing of."""
     for option, methods in USES.items():
         if option in given and method not in methods:
             raise InvalidRequest(
@@ -311,6 +311,13 @@ def _require_use(method: Method, given: set[str]) -> None:
                 field=option,
                 code="Contradiction",
             )
+    if {"--threads", "--budget-evaluations"} <= given:
+        raise InvalidRequest(
+            "--threads has no effect with --budget-evaluations, which searches on one core to find "
+            "the same plan every time; leave one of them out",
+            field="--threads",
+            code="Contradiction",
+        )
 
 
 def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:

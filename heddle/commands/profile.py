@@ -102,8 +102,8 @@ def profile(
     ctx.obj = asked
     if ctx.invoked_subcommand is not None:
         return
-    subject = _subject(asked)
     degrees, batches = _numbers("--tp", tp), _numbers("--micro-batch", micro_batch)
+    subject = _subject(asked)
     from worker.profile.by_degree import Sizes, measure_layers
 
     usual = usual_workload(subject.model)
@@ -136,9 +136,25 @@ class Asked(NamedTuple):
 
 def _subject(asked: Asked) -> Subject:
     """What is measured, checked after a subcommand's `--help` had its turn."""
-    from worker.profile.by_degree import Subject
+    gpu_type, model = _gpu_type(asked.gpu_type), find_model(asked.model)
+    from worker.profile.by_degree import Subject  # only now, as torch is slow to import
 
-    gpu_type = asked.gpu_type
+    return Subject(
+        folder=asked.folder,
+        model=model,
+        gpu_type=gpu_type,
+        device=_device(asked.device),
+        repeats=asked.repeats,
+        wire=asked.wire,
+    )
+
+
+def _gpu_type(gpu_type: str | None) -> str:
+    """The name of a GPU type, which is that of its file too.
+
+    Raises:
+        WorkerError: it is missing, or cannot be one.
+    """
     if gpu_type is None:
         raise WorkerError(
             "name the GPU type of this machine with --gpu-type, as its nodes do",
@@ -152,14 +168,7 @@ def _subject(asked: Asked) -> Subject:
             field="gpu_type",
             code="Malformed",
         )
-    return Subject(
-        folder=asked.folder,
-        model=find_model(asked.model),
-        gpu_type=gpu_type,
-        device=_device(asked.device),
-        repeats=asked.repeats,
-        wire=asked.wire,
-    )
+    return gpu_type
 
 
 @profile.command()
@@ -179,10 +188,10 @@ def links(asked: Asked, link_domain: str, devices: int | None) -> None:
     each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each node is measured with the next node
     of its link domain.
     """
+    subject = _subject(asked)
     from worker.profile.files import make_folder, write_links
     from worker.profile.links import between_nodes, inside_node
 
-    subject = _subject(asked)
     home, gpu_type, provenance = subject.home, subject.gpu_type, subject.provenance()
     device, repeats, wire = subject.device, subject.repeats, subject.wire
     make_folder(home)

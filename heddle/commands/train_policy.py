@@ -19,7 +19,7 @@ from rich.progress import Progress
 from heddle.cli.options import A_FILE, AT_LEAST_1, MODEL_HELP, SHOWN, Finite, format_option
 from heddle.cli.progress import progress_bar
 from heddle.cli.tables import aligned
-from planner.errors import InvalidPolicy, InvalidRequest
+from planner.errors import InvalidRequest
 from planner.model.catalogue import find_model
 
 if TYPE_CHECKING:
@@ -87,29 +87,18 @@ def train_policy(
     **numbers: int | None,
 ) -> None:
     """Train a policy and write its files."""
-    from planner.compilation import warm_up
+    shape = find_model(model)
+    where = Path(f"policy-{shape.name}") if output_path is None else output_path
+    _require_free(where, overwrite=overwrite, resume=resume)
+    from planner.compilation import warm_up  # only now, as torch and numba are slow to import
     from planner.training.compositions import all_types, types_named
     from planner.training.curriculum import curriculum_of
     from planner.training.run import Training
     from planner.training.settings import TrainingSettings
 
-    shape, commit = find_model(model), _commit()
     asked: dict[str, Any] = {name: n for name, n in numbers.items() if n is not None}
     settings = TrainingSettings(seed=seed, **asked)
     names = all_types(shape.name) if types is None else types_named(shape.name, types)
-    where = Path(f"policy-{shape.name}") if output_path is None else output_path
-    if resume and not where.is_dir():
-        raise InvalidPolicy(
-            f"there is no training to resume in {where}; leave --resume out", code="Missing"
-        )
-    held = [one for one in where.iterdir() if one.suffix != ".new"] if where.is_dir() else []
-    if held and not (overwrite or resume):  # what a kill left half written is nobody's
-        raise InvalidRequest(
-            f"the folder {where} holds files already; give --overwrite, name another "
-            f"--output-path, or go on with a training that was killed by --resume",
-            code="Taken",
-        )
-    _require_writable(where)
     warm_up()
     curriculum = curriculum_of(shape, names, settings)
     found = len(curriculum.training)
@@ -122,7 +111,7 @@ def train_policy(
     if resume:
         training.resume()
     with progress_bar() as bar:
-        card = training.run(_Display(bar).show, commit, keep_every_s)
+        card = training.run(_Display(bar).show, _commit(), keep_every_s)
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return
@@ -145,11 +134,32 @@ def _evaluation_table(card: PolicyCard) -> str:
     return f"throughput on {found['on']}, as a share of {found['reference']}\n{table}"
 
 
-def _require_writable(folder: Path) -> None:
-    """Check before minutes of training that its result can be written.
+def _require_free(folder: Path, *, overwrite: bool, resume: bool) -> None:
+    """Check before minutes of training that the folder is there to resume, or free.
 
     Raises:
-        InvalidRequest: it cannot.
+        InvalidPolicy: there is nothing to resume in it.
+        InvalidRequest: it holds files, or cannot be written to.
+    """
+    if resume:
+        from planner.training.checkpoint_file import read_checkpoint
+
+        read_checkpoint(folder)
+    held = [one for one in folder.iterdir() if one.suffix != ".new"] if folder.is_dir() else []
+    if held and not (overwrite or resume):  # what a kill left half written is nobody's
+        raise InvalidRequest(
+            f"the folder {folder} holds files already; give --overwrite, name another "
+            f"--output-path, or go on with a training that was killed by --resume",
+            code="Taken",
+        )
+    _require_writable(folder)
+
+
+def _require_writable(folder: Path) -> None:
+    """Make the folder, unless it is there.
+
+    Raises:
+        InvalidRequest: it cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

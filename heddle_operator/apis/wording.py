@@ -6,10 +6,9 @@ conditions, Events and lines of a log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 MOST_NAMES = 3
-MOST_CLAUSES = 3
 
 
 def named(noun: str, names: Sequence[str]) -> str:
@@ -20,13 +19,6 @@ def named(noun: str, names: Sequence[str]) -> str:
         first = ", ".join(names[:MOST_NAMES])
         return f"{noun}s {first} and {len(names) - MOST_NAMES} more"
     return f"{noun}s {', '.join(names[:-1])} and {names[-1]}"
-
-
-def joined(clauses: Iterable[str]) -> str:
-    """The first different clauses, and how many more there are."""
-    found = list(dict.fromkeys(clauses))
-    more = f" and {len(found) - MOST_CLAUSES} more" if len(found) > MOST_CLAUSES else ""
-    return "; ".join(found[:MOST_CLAUSES]) + more
 
 
 def shortened(text: str, most_bytes: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heddle_operator.apis.wording import ended_with, joined
+from heddle_operator.apis.wording import ended_with
 from heddle_operator.epochs.gathering import gather, gathering_fault, skip_late_nodes
 from heddle_operator.epochs.members import send_directive
 from heddle_operator.rules.candidates import leaving_nodes
@@ -33,7 +33,7 @@ from heddle_operator.state.reachability import (
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import View, has_switch_begun
 from heddle_operator.state.snapshot import MemberView, Observed
-from planner.wording import counted
+from planner.wording import counted, joined
 from worker.contract import DirectivePhase, Member, RankReport
 
 

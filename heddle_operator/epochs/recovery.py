@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import joined, named
+from heddle_operator.apis.wording import named
 from heddle_operator.epochs.ending import end_badly, end_by_limit, fail
 from heddle_operator.epochs.halting import halt_survivors, silent_members
 from heddle_operator.epochs.members import send_directive
@@ -33,6 +33,7 @@ from heddle_operator.state.reachability import doubt_left_s, report_of
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Holder, Situation, View
 from heddle_operator.state.snapshot import Observed
+from planner.wording import joined
 
 STILL = ("halted", "saving", "suspended", "done")
 STEPS_TO_HALT = 3  # of the longest step known: one may just have begun, and it may be a slow one

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from heddle_operator.apis.wording import joined, named
+from heddle_operator.apis.wording import named
 from heddle_operator.epochs.chosen_checkpoint import (
     newest_of,
     none_is_whole,
@@ -26,7 +26,7 @@ from heddle_operator.state.reachability import report_of
 from heddle_operator.state.reasons import DecisionReason
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
-from planner.wording import counted
+from planner.wording import counted, joined
 from worker.contract import FoundCheckpoints, Look, Restore
 
 LOOK_AGAIN_S = 5.0  # at a folder that cannot be read, or that pods see differently

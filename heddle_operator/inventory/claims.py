@@ -13,11 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from heddle_operator.apis.times import wall_s_if_time
-from heddle_operator.apis.wording import joined
 from heddle_operator.inventory.filters import refusal_of
 from heddle_operator.inventory.quantities import amount
 from heddle_operator.inventory.requests import GPU, GpuAllocation, Requests, Waiting
-from planner.wording import counted
+from planner.wording import counted, joined
 
 CLAIM_S = 30.0  # so long a claim counts whatever it asks for: a scheduler is asked within seconds
 _NOTHING = Decimal(0)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import joined, shortened
+from heddle_operator.apis.wording import shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.drain import Drain
@@ -24,7 +24,7 @@ from heddle_operator.state.reasons import DecisionReason
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan
-from planner.wording import counted
+from planner.wording import counted, joined
 
 NODES_NAMED = 5  # that one sentence names
 SUMMARY_BYTES = 512  # of the templates of a plan, of which there may be many

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from heddle_operator.apis.wording import joined
 from heddle_operator.rules.failures import failed_attempt, retry_left_s
 from heddle_operator.rules.gpu_limits import plan_request
 from heddle_operator.state.actions import RecordEvent
@@ -15,6 +14,7 @@ from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.situation import View
 from planner.cluster.composition import Composition
+from planner.wording import joined
 
 
 def untried(

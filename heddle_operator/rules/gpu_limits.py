@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import joined
 from heddle_operator.rules.failures import LeftOut
 from heddle_operator.state.actions import RequestPlan
 from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode
 from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits
 from planner.plans.plan import Plan
-from planner.wording import counted
+from planner.wording import counted, joined
 from worker.contract import Reason
 
 

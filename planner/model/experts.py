@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from planner.errors import InvalidWorkload
+from planner.model.keys import require_keys
 
 Score = Literal["softmax", "sigmoid"]
 GroupScore = Literal["best", "two"]
@@ -110,16 +111,12 @@ class Experts:
         """Read what `dataclasses.asdict` wrote; a `routing` that is absent is Mixtral's.
 
         Raises:
-            InvalidWorkload: a value is of the wrong kind.
-            TypeError: a key is unknown or missing.
+            InvalidWorkload: a key is unknown or missing, or a value of the wrong kind.
         """
-        row: dict[str, Any] = dict(data) if isinstance(data, dict) else {"experts": data}
+        row = require_keys(Experts, data, "the model's experts")
         _check_kinds(Experts, row, "experts.")
         if "routing" in row:
-            routing = row["routing"]
-            inner: dict[str, Any] = (
-                dict(routing) if isinstance(routing, dict) else {"routing": routing}
-            )
+            inner = require_keys(Routing, row["routing"], "the model's experts.routing")
             _check_kinds(Routing, inner, "experts.routing.")
             row["routing"] = Routing(**inner)
         return Experts(**row)

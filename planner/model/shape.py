@@ -18,6 +18,7 @@ from typing import Any, Literal, get_args
 from planner.errors import InvalidWorkload
 from planner.model.arithmetic import PLAIN, Arithmetic
 from planner.model.experts import Experts
+from planner.model.keys import require_keys
 from planner.model.own import OwnTensors
 
 Kind = Literal["embedding", "block", "moe_block", "head"]
@@ -233,32 +234,19 @@ class ModelShape:
         Raises:
             InvalidWorkload: a key is unknown or missing, or a value has the wrong type.
         """
-        known = {field.name for field in fields(ModelShape)}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise InvalidWorkload(
-                f"the model has the unknown key {unknown[0]!r}; allowed are "
-                f"{', '.join(sorted(known))}",
-                field=unknown[0],
-                code="Unknown",
-            )
-        row = dict(data)
-        try:
-            if row.get("experts") is not None:
-                row["experts"] = Experts.from_json(row["experts"])
-            if row.get("latent") is not None:
-                _require_kinds(LatentAttention, row["latent"], "latent.")
-                row["latent"] = LatentAttention(**row["latent"])
-            if row.get("own") is not None:
-                row["own"] = OwnTensors.from_json(row["own"])
-            if "arithmetic" in row:
-                row["arithmetic"] = Arithmetic.from_json(row["arithmetic"])
-            _require_kinds(ModelShape, row)
-            return ModelShape(**row)
-        except TypeError as error:
-            raise InvalidWorkload(
-                f"the model's shape cannot be read: {error}", code="Unreadable"
-            ) from None
+        row = require_keys(ModelShape, data, "the model")
+        if row.get("experts") is not None:
+            row["experts"] = Experts.from_json(row["experts"])
+        if row.get("latent") is not None:
+            latent = require_keys(LatentAttention, row["latent"], "the model's latent")
+            _require_kinds(LatentAttention, latent, "latent.")
+            row["latent"] = LatentAttention(**latent)
+        if row.get("own") is not None:
+            row["own"] = OwnTensors.from_json(row["own"])
+        if "arithmetic" in row:
+            row["arithmetic"] = Arithmetic.from_json(row["arithmetic"])
+        _require_kinds(ModelShape, row)
+        return ModelShape(**row)
 
     def to_json(self) -> dict[str, Any]:
         """The shape as plain data."""

@@ -23,7 +23,7 @@ from planner.cluster.composition import Composition
 from planner.errors import InvalidPlan
 from planner.model.workload import Workload
 from planner.plans.schema import Count, Index, Recomputed, Whole, check_spelling, read_plan
-from planner.wording import counted
+from planner.wording import counted, joined
 
 
 def joins_replicas(tp: int, ep: int, etp: int) -> bool:
@@ -351,9 +351,9 @@ def check(plan: Plan, workload: Workload, composition: Composition | None = None
     """The plan itself if it has no fault.
 
     Raises:
-        InvalidPlan: with all faults in one sentence.
+        InvalidPlan: with the first faults in one sentence, and how many more there are.
     """
     found = faults(plan, workload, composition)
     if found:
-        raise InvalidPlan("the plan cannot run: " + "; ".join(found), code="Unsupported")
+        raise InvalidPlan(f"the plan cannot run: {joined(found)}", code="Unsupported")
     return plan

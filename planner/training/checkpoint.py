@@ -5,7 +5,6 @@ Invariant: the file is the last whole state or the one before, never a part of o
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
@@ -15,11 +14,8 @@ import torch
 
 from planner.errors import FIELD, InvalidPolicy
 from planner.policy.weights import write_atomically
+from planner.training.checkpoint_file import CHECKPOINT, digest_of, read_checkpoint
 from planner.training.settings import TrainingSettings
-from planner.wording import reason_of
-
-CHECKPOINT = "checkpoint.pt"
-DIGEST_BYTES = 16  # of the state, at the beginning of the file
 
 
 def keep_state(
@@ -29,7 +25,7 @@ def keep_state(
     buffer = BytesIO()
     torch.save({"settings": asdict(settings), "questions": questions, "state": state}, buffer)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / CHECKPOINT, _digest(buffer.getvalue()) + buffer.getvalue())
+    write_atomically(folder / CHECKPOINT, digest_of(buffer.getvalue()) + buffer.getvalue())
 
 
 def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[str, Any]:
@@ -38,24 +34,7 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
     Raises:
         InvalidPolicy: there is none, it is damaged, or it is of another training.
     """
-    try:
-        content = (folder / CHECKPOINT).read_bytes()
-    except OSError as error:
-        raise InvalidPolicy(
-            f"there is no training to resume in {folder}: {CHECKPOINT}: {reason_of(error)}; "
-            f"leave {FIELD} out",
-            field="resume",
-            code="Missing",
-        ) from None
-    digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-    if digest != _digest(content):
-        raise InvalidPolicy(
-            f"the training in {folder} is damaged: {CHECKPOINT} has another digest; "
-            f"leave {FIELD} out",
-            field="resume",
-            code="Damaged",
-        )
-    kept = torch.load(BytesIO(content), weights_only=True)
+    kept = torch.load(BytesIO(read_checkpoint(folder)), weights_only=True)
     asked = asdict(settings)
     odd = sorted(name for name in asked if kept["settings"].get(name) != asked[name])
     if odd:
@@ -74,7 +53,3 @@ def take_up(folder: Path, settings: TrainingSettings, questions: str) -> dict[st
         )
     state: dict[str, Any] = kept["state"]
     return state
-
-
-def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()

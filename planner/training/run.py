@@ -16,7 +16,8 @@ from planner.errors import Infeasible
 from planner.policy.card import PolicyCard
 from planner.policy.schema import HEADS
 from planner.policy.weights import digest_of, weights_content, write_policy
-from planner.training.checkpoint import CHECKPOINT, keep_state, take_up
+from planner.training.checkpoint import keep_state, take_up
+from planner.training.checkpoint_file import CHECKPOINT
 from planner.training.curriculum import Curriculum
 from planner.training.judge import ROLLOUTS, Judge
 from planner.training.settings import TrainingSettings

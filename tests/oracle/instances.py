@@ -144,6 +144,7 @@ def _instance(index: int, random: Random) -> Instance:
         precision=random.choice(PRECISIONS),
         zero=int(random.random() < 0.15),
         recompute=random.choice(("none", "none", "none", "selective", "full")),
+        memory="paper",
     )
     types = tuple(_Type(f"type-{letter}", random) for letter in "ab")
     nodes = []

@@ -43,7 +43,9 @@ class Row:
 def small(text: str, layers: int, model: str = "llama3-8b", batch: int = 32) -> Question:
     """A question about a model with few blocks."""
     whole = find_model(model)
-    workload = Workload(model=whole, global_batch=batch, sequence_length=2048, precision="fp16")
+    workload = Workload(
+        model=whole, global_batch=batch, sequence_length=2048, precision="fp16", memory="paper"
+    )
     few = replace(workload, model=replace(whole, layers=layers))
     return Question(few, Composition.from_text(text), find_profile(workload))
 

@@ -16,7 +16,7 @@ from planner.errors import HeddleError
 from planner.model.shape import ModelShape
 from planner.model.workload import Workload
 from planner.plans.plan import Plan, faults
-from planner.wording import counted
+from planner.wording import counted, joined
 
 FREE = ("name", "recompute", "dropout", "arithmetic")  # of a model: no plan depends on them
 
@@ -60,9 +60,7 @@ def given_plan(file: Path, workload: Workload, nodes: Composition, is_measured: 
             )
     wrong = faults(plan, workload, nodes)
     if wrong:
-        raise InvalidJob(
-            f"--plan {file}: the plan cannot run: {'; '.join(wrong)}", code="Unsupported"
-        )
+        raise InvalidJob(f"--plan {file}: the plan cannot run: {joined(wrong)}", code="Unsupported")
     return plan
 
 

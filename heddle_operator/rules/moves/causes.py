@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.wording import joined, named
+from heddle_operator.apis.wording import named
 from heddle_operator.rules.candidates import given_back
 from heddle_operator.rules.failures import failed_gpus
 from heddle_operator.rules.gpu_limits import most_gpus
@@ -19,7 +19,7 @@ from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import ObservedNode
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
-from planner.wording import counted
+from planner.wording import counted, joined
 
 
 def loses_gpus(plan: Plan, composition: Composition) -> bool:

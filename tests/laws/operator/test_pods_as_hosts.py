@@ -234,7 +234,11 @@ def test_a_tp_group_never_spans_two_pods(data):
 def test_plans_with_real_links_pay_for_a_card_that_two_pods_share():
     """NVLink is not theirs: two TP groups of a node sum their gradients over the card."""
     asked = Workload(
-        model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="bf16"
+        model=find_model("llama3-8b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="bf16",
+        memory="paper",
     )
     profile = find_profile(asked)
     one = Composition((Node(name="a", gpu_type="h100", gpus=8),))

@@ -63,7 +63,11 @@ def test_no_plan_exceeds_a_limit(composition, total, slow, method, min_holders):
 )
 def test_no_plan_on_many_gpus_exceeds_a_limit(method, limits):
     asked = Workload(
-        model=find_model("llama3-8b"), global_batch=256, sequence_length=2048, precision="fp16"
+        model=find_model("llama3-8b"),
+        global_batch=256,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     there = Composition.from_text("h100=3x8+2x4,a100-40=6x4+2x2")
     request = PlanRequest(
@@ -94,7 +98,11 @@ def test_where_no_limit_binds_plans_are_as_without(model, batch, text, wishes, d
     asked = usual_workload(find_model(model))
     if model != "tiny-llama":
         asked = Workload(
-            model=find_model(model), global_batch=batch, sequence_length=2048, precision="fp16"
+            model=find_model(model),
+            global_batch=batch,
+            sequence_length=2048,
+            precision="fp16",
+            memory="paper",
         )
     composition = Composition.from_text(text)
     request = PlanRequest(

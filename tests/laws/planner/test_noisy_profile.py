@@ -141,7 +141,7 @@ TRUE = profile_of(
 
 def throughput(profile: Profile, ranks: int, batch: int) -> float:
     """Of the plan that is found with a profile, on the quiet machine."""
-    workload = Workload(model=MODEL, global_batch=batch, sequence_length=128)
+    workload = Workload(model=MODEL, global_batch=batch, sequence_length=128, memory="paper")
     nodes = Composition.from_text(f"cpu=1x{ranks}")
     found = answer(
         PlanRequest(workload=workload, composition=nodes, seed=1, budget_evaluations=500), profile

@@ -85,7 +85,11 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
 
 
 LARGE = Workload(
-    model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+    model=find_model("llama3-8b"),
+    global_batch=512,
+    sequence_length=2048,
+    precision="fp16",
+    memory="paper",
 )
 SOME = (
     "h100=2x4,a100-40=3x2",  # few GPUs: placed and priced exactly

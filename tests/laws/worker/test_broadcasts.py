@@ -84,6 +84,7 @@ def asked(index: int) -> tuple[Plan, Workload]:
         sequence_length=LENGTH,
         precision=PRECISIONS[index % len(PRECISIONS)],
         zero=1,
+        memory="paper",
     )
 
 

@@ -39,6 +39,26 @@ def test_help_lists_every_command_without_importing_one():
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "train-policy --model x",
+        "train-policy --model tiny-llama --resume --output-path .",
+        "profile --gpu-type a/b",
+        "profile --gpu-type a/b links",
+        "profile --gpu-type a --model x",
+    ],
+)
+def test_a_wrong_option_is_refused_before_slow_libraries_are_loaded(line):
+    code = (
+        "import sys; from heddle.main import heddle\n"
+        "from planner.errors import HeddleError\n"
+        "try: heddle(sys.argv[1:], standalone_mode=False)\n"
+        "except HeddleError: print(sorted({'torch', 'numba'} & set(sys.modules)))"
+    )
+    assert heddle(*line.split(), code=code).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (("demo", "--nodes", "none.yaml"), "none.yaml cannot be read"),

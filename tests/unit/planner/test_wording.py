@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from planner.wording import counted, cut, demand_of, did_you_mean, first_line, reason_of
+from planner.wording import counted, cut, demand_of, did_you_mean, first_line, joined, reason_of
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,11 @@ from planner.wording import counted, cut, demand_of, did_you_mean, first_line, r
 )
 def test_a_noun_is_plural_unless_there_is_one(number, noun, text):
     assert counted(number, noun) == text
+
+
+def test_few_clauses_are_said_once_each_and_the_rest_is_counted():
+    assert joined(["a is off", "b is off", "a is off"]) == "a is off; b is off"
+    assert joined(f"{name} is off" for name in "abcde") == "a is off; b is off; c is off and 2 more"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,11 @@ from tests.baselines import question
 def moe_question(text):
     model = replace(find_model("mixtral-8x7b"), layers=4)
     whole = Workload(
-        model=find_model("mixtral-8x7b"), global_batch=32, sequence_length=2048, precision="fp16"
+        model=find_model("mixtral-8x7b"),
+        global_batch=32,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     return Question(replace(whole, model=model), Composition.from_text(text), find_profile(whole))
 

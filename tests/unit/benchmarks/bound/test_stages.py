@@ -14,7 +14,11 @@ from planner.profiles.generator import find_profile
 
 def test_stages_that_spread_their_experts_are_among_them():
     workload = Workload(
-        model=find_model("mixtral-8x7b"), global_batch=64, sequence_length=2048, precision="fp16"
+        model=find_model("mixtral-8x7b"),
+        global_batch=64,
+        sequence_length=2048,
+        precision="fp16",
+        memory="paper",
     )
     profile = find_profile(workload)
     costs = StageCosts(workload, Composition.from_text("a100-80=2x8"), profile)

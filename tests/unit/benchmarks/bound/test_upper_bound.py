@@ -54,6 +54,7 @@ def test_on_one_gpu_it_is_reached():
         precision="fp16",
         zero=0,
         recompute="full",
+        memory="paper",
     )
     request, profile, answer = ask(Composition.from_text("h100=1x1"), find_profile(asked), asked)
     far = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))

@@ -13,7 +13,7 @@ from planner.errors import IrregularPlan
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
-from planner.plans.plan import FilledTemplate, Plan, Stage
+from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 
 LLAMA = Workload(
     model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="bf16"
@@ -51,6 +51,7 @@ def test_an_even_plan_is_its_degrees_and_its_batch():
         "--micro-batch-size 2",
         "--global-batch-size 64",
         "--bf16",
+        "--use-tp-pp-dp-mapping",
     }
     first = megatron_arguments(plan_of(16, 16), LLAMA).splitlines()[0]
     assert first == "# h100, 2 x 8 GPUs (h100-0 h100-1)"
@@ -100,7 +101,7 @@ def test_zero_and_precision_and_sequence_parallelism_are_said():
 
 
 def test_experts_have_their_own_degrees():
-    found = arguments(plan_of(16, 16, workload=MIXTRAL, ep=8, etp=1), MIXTRAL)
+    found = arguments(plan_of(32, workload=MIXTRAL, ep=8, etp=1), MIXTRAL)
     assert {"--expert-model-parallel-size 8", "--expert-tensor-parallel-size 1"} < found
     plain = arguments(plan_of(16, 16, workload=MIXTRAL), MIXTRAL)
     assert {"--expert-model-parallel-size 1", "--expert-tensor-parallel-size 4"} < plain
@@ -146,3 +147,54 @@ def test_several_templates_are_irregular():
     assert where is not None
     with pytest.raises(IrregularPlan):
         megatron_arguments(Plan(templates, where), LLAMA)
+
+
+def placed(nodes: str, stages: int, workload: Workload = LLAMA, **stage) -> Plan:
+    """A plan with TP 4 on the nodes named by letters: of replica 0 by stage, of replica 1, ..."""
+    replicas = len(nodes) // stages
+    layers = (32 // stages,) * stages
+    template = plan_of(*layers, workload=workload, rounds=(32 // replicas,) * replicas, **stage)
+    where = tuple(
+        PlacedStage(0, i // stages, i % stages, name, tuple(range(4 * half, 4 * half + 4)))
+        for i, name in enumerate(nodes)
+        for half in [nodes[:i].count(name)]
+    )
+    return Plan(template.templates, where)
+
+
+MAPPING = "--use-tp-pp-dp-mapping"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stages", "expected"),
+    [
+        ("AA BB", 2, {MAPPING}),  # the stages of a replica on one node
+        ("AB AB", 2, set()),  # the replicas of a stage on one node
+        ("AB AC BC", 2, set()),
+        ("AB CD AB CD", 2, set()),  # replicas 0 and 2 beside each other
+        ("AAB BCC", 3, {MAPPING}),
+        ("A A B B", 1, set()),
+        ("AABB", 4, set()),  # one replica: both orders are the same
+    ],
+)
+def test_the_order_of_ranks_places_stages_as_the_plan_does(nodes, stages, expected):
+    plan = placed(nodes.replace(" ", ""), stages)
+    assert {a for a in arguments(plan) if "mapping" in a} == expected
+
+
+def test_nodes_are_named_in_the_order_of_their_ranks():
+    plan = placed("CCBBAA", 2)
+    first = megatron_arguments(plan, LLAMA).splitlines()[0]
+    assert first == "# h100, 3 x 8 GPUs (C B A)"
+
+
+def test_a_placement_of_neither_order_is_irregular():
+    with pytest.raises(IrregularPlan, match="neither the replicas of a stage nor the stages"):
+        megatron_arguments(placed("ABBA", 2), LLAMA)
+
+
+def test_spread_experts_want_the_replicas_of_a_stage_side_by_side():
+    assert MAPPING in arguments(placed("AABB", 2, MIXTRAL, ep=4, etp=1), MIXTRAL)
+    with pytest.raises(IrregularPlan, match="EP x ETP equal to TP"):
+        megatron_arguments(placed("AABB", 2, MIXTRAL, ep=8, etp=1), MIXTRAL)
+    assert MAPPING not in arguments(placed("ABAB", 2, MIXTRAL, ep=8, etp=1), MIXTRAL)

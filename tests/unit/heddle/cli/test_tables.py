@@ -11,6 +11,7 @@ from heddle.cli.tables import (
     cost_table,
     diff_table,
     memory_table,
+    network_sentence,
     plan_table,
 )
 from planner.cluster.composition import Composition
@@ -40,6 +41,15 @@ def test_a_plan_has_one_row_per_stage_and_a_price_one_per_replica_and_stage():
     assert "fast-0:0 fast-0:2" in rows[1]
     assert len(cost_table(plan, priced).splitlines()) == 1 + 5
     assert len(memory_table(plan, priced, demo_profile(), workload(12)).splitlines()) == 1 + 5
+
+
+def test_a_fast_network_card_is_no_power_of_ten():
+    llama = Workload(
+        model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="fp16"
+    )
+    composition = Composition.from_text("h100=1x8,t4=1x4")
+    said = network_sentence(composition, find_profile(llama))
+    assert said.endswith(": h100 1,440 Gbit/s, t4 44.8 Gbit/s")
 
 
 def test_replicas_that_cost_the_same_share_their_rows():

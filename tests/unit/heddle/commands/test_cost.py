@@ -195,6 +195,9 @@ STAGE = ("templates", 0, "stages", 0)
         (changed("workload", "colour", value=1), ("Unknown", "colour")),
         (changed("workload", value=[]), ("Malformed", None)),
         (changed("composition", value=[]), ("OutOfRange", None)),
+        (changed("edges", value="x"), ("Unknown", "edges")),
+        (changed("edges", value=[]), ("Unknown", "edges")),
+        (changed("edges", value=0), ("Unknown", "edges")),
     ],
 )
 def test_a_wrong_plan_is_one_sentence(data, mistake):
@@ -211,9 +214,9 @@ def test_a_plan_without_a_batch_is_one_sentence():
     data = {key: value for key, value in HAND_WRITTEN.items() if key != "workload"}
     with refused(InvalidWorkload, "Missing", "global_batch"):
         priced("--model", "llama3-8b", stdin=data)
-    by_worker = HAND_WRITTEN | {"workload": HAND_WRITTEN["workload"] | {"memory": "worker"}}
+    by_paper = HAND_WRITTEN | {"workload": HAND_WRITTEN["workload"] | {"memory": "paper"}}
     found = priced("--model", "llama3-8b", "--batch", "64", stdin=data)
-    assert found == priced(stdin=by_worker) != priced(), "memory is counted as `heddle plan` does"
+    assert found == priced() != priced(stdin=by_paper), "memory is counted as `heddle plan` does"
 
 
 def measured(*seconds: object) -> list[dict]:
@@ -255,6 +258,7 @@ def test_measured_plans_are_compared_with_their_cost_one_by_one(tmp_path):
         (json.dumps(measured(1.0, "x")), ("OutOfRange", "measured_s")),
         (json.dumps(measured(None)), ("OutOfRange", "measured_s")),
         (json.dumps([{**measured(1.0)[0], "templates": 3}]), ("Unreadable", None)),
+        (json.dumps([{**measured(1.0)[0], "edges": "x"}]), ("Unknown", "edges")),
     ],
 )
 def test_a_wrong_file_of_measurements_is_one_sentence_that_names_the_entry(tmp_path, text, mistake):

@@ -257,6 +257,7 @@ PRICED = "--composition demo-fast=1x2 --objective cost --prices"
         (f"{TWO} --current missing.json", InvalidPlan, ("Unreadable", None)),
         (f"{TWO_GPUS} --method policy --policy nowhere", NoPolicy, ("Missing", None)),
         (f"{TWO} --method search --rollouts 5", InvalidRequest, ("Contradiction", "--rollouts")),
+        (f"{TWO} --threads 4", InvalidRequest, ("Contradiction", "--threads")),
         (f"{TWO} --method search --policy x", InvalidRequest, ("Contradiction", "--policy")),
         (
             f"{TWO_GPUS} --method policy --budget-s 3",

@@ -23,15 +23,19 @@ def run(*arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "code"),
+    ("arguments", "error", "mistake"),
     [
-        (("--model", "gpt-9"), InvalidWorkload, "Unknown"),
-        (("--model", "tiny-llama", "--types", "h999"), UnprofiledConfiguration, "Unknown"),
-        (("--model", "tiny-llama", "--resume"), InvalidPolicy, "Missing"),
+        (("--model", "gpt-9"), InvalidWorkload, ("Unknown", None)),
+        (
+            ("--model", "tiny-llama", "--types", "h999"),
+            UnprofiledConfiguration,
+            ("Unknown", None),
+        ),
+        (("--model", "tiny-llama", "--resume"), InvalidPolicy, ("Missing", "resume")),
     ],
 )
-def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, code):
-    with refused(error, code):
+def test_what_cannot_be_trained_is_refused_before_it_begins(tmp_path, arguments, error, mistake):
+    with refused(error, *mistake):
         run(*arguments, *SHORT, "--output-path", str(tmp_path / "policy"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.apis.wording import ended_with, joined, named, shortened
+from heddle_operator.apis.wording import ended_with, named, shortened
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,6 @@ from heddle_operator.apis.wording import ended_with, joined, named, shortened
 )
 def test_few_names_are_listed_and_the_rest_is_counted(names, words):
     assert named("pod", names) == words
-
-
-def test_few_clauses_are_said_once_each_and_the_rest_is_counted():
-    assert joined(["a is off", "b is off", "a is off"]) == "a is off; b is off"
-    assert joined(f"{name} is off" for name in "abcde") == "a is off; b is off; c is off and 2 more"
 
 
 @pytest.mark.parametrize(("text", "words"), [("a word", "a word"), ("ööööö", "ö ..."), ("", "")])

@@ -69,7 +69,13 @@ def test_the_step_casts_the_gradients_of_a_bucket(precision, each):
     model = find_model("llama3-8b")
     for layers in (1, 2, 8):
         here = slot(gpu_type="h100", depth=4, index=1, micro_batch=1)
-        asked = Workload(model=model, global_batch=2048, sequence_length=2048, precision=precision)
+        asked = Workload(
+            model=model,
+            global_batch=2048,
+            sequence_length=2048,
+            precision=precision,
+            memory="paper",
+        )
         memory = stage_memory(asked, find_profile(asked), here, layers)
         numel = layers * layer_numel(model, 1, 1)
         assert memory.transient == each * min(numel, DEEPSPEED_BUCKET)

@@ -26,6 +26,7 @@ def asked(model: str, zero: int = 0) -> Workload:
         sequence_length=2048,
         precision="fp16",
         zero=zero,
+        memory="paper",
     )
 
 

@@ -57,13 +57,23 @@ CASES = (  # workload, composition, seeds of plans that fit and whose placement 
         SMALL_SEEDS,
     ),
     (
-        Workload(model=find_model("qwen3-30b-a3b"), global_batch=512, sequence_length=2048, zero=1),
+        Workload(
+            model=find_model("qwen3-30b-a3b"),
+            global_batch=512,
+            sequence_length=2048,
+            zero=1,
+            memory="paper",
+        ),
         "h100=16x1,a100-80=12x1",
         LARGE_SEEDS,
     ),
     (
         Workload(
-            model=find_model("llama3-8b"), global_batch=512, sequence_length=2048, precision="fp16"
+            model=find_model("llama3-8b"),
+            global_batch=512,
+            sequence_length=2048,
+            precision="fp16",
+            memory="paper",
         ),
         EVEN,
         (),

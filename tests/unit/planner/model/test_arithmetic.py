@@ -42,7 +42,7 @@ def test_windows_come_in_turn():
         ({"windows": []}, ("Malformed", "windows")),
         ({"rotary": {"base": -1}}, ("Malformed", "base")),
         ({"rotary": 3}, ("Malformed", None)),
-        ({"rotary": {"scaling": {"kind": "dynamic"}}}, ("Malformed", "kind")),
+        ({"rotary": {"scaling": {"kind": "dynamic", "factor": 2}}}, ("Malformed", "kind")),
         ({"epsilon": 1}, ("Unknown", "epsilon")),
         ({"attention_dropout": 1.0}, ("Malformed", "attention_dropout")),
     ],

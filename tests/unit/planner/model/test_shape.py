@@ -75,8 +75,10 @@ def test_a_shape_survives_json(name):
 def test_a_shape_with_a_wrong_key_is_one_sentence():
     with refused(InvalidWorkload, "Unknown", "depth"):
         ModelShape.from_json({"name": "x", "depth": 3})
-    with refused(InvalidWorkload, "Unreadable"):
+    with refused(InvalidWorkload, "Missing", "layers"):
         ModelShape.from_json({"name": "x"})
+    with refused(InvalidWorkload, "Malformed"):
+        ModelShape.from_json([])
 
 
 @pytest.mark.parametrize(
@@ -90,10 +92,21 @@ def test_a_shape_with_a_wrong_key_is_one_sentence():
         ("hidden", 10**400, ("Malformed", "hidden")),
         ("scores", "slow", ("Malformed", "scores")),
         ("experts", {"count": "8", "per_token": 1, "ffn": 8}, ("Malformed", "count")),
-        ("experts", "many", ("Unreadable", None)),
+        ("experts", "many", ("Malformed", None)),
+        ("experts", {"count": 8, "ffn": 8}, ("Missing", "per_token")),
+        ("experts", {"count": 8, "per_token": 1, "ffn": 8, "top": 1}, ("Unknown", "top")),
+        (
+            "experts",
+            {"count": 8, "per_token": 1, "ffn": 8, "routing": {"top": 1}},
+            ("Unknown", "top"),
+        ),
+        ("latent", [], ("Malformed", None)),
+        ("latent", {"kv_rank": 8}, ("Missing", "query_rank")),
+        ("arithmetic", {"rotary": {"scaling": {}}}, ("Missing", "kind")),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_one_short_sentence(key, value, mistake):
     with refused(InvalidWorkload, *mistake) as caught:
         ModelShape.from_json({**asdict(find_model("tiny-llama")), key: value})
     assert len(str(caught.value)) < 200
+    assert "__init__" not in str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 from planner.errors import InvalidPlan, InvalidWorkload
 from planner.model.catalogue import find_model
 from planner.model.shape import ModelShape
-from planner.model.workload import Workload
+from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan
 from tests.builders import MODEL
 from tests.refusals import refused
@@ -78,3 +78,10 @@ def test_a_setting_of_the_wrong_kind_is_one_sentence():
     row = Workload(model=MODEL, global_batch=8, sequence_length=128).to_json()
     with refused(InvalidWorkload, "Malformed", "sequence_parallel"):
         Workload.from_json({**row, "sequence_parallel": []})
+
+
+def test_memory_is_counted_as_the_worker_allocates_it_unless_the_paper_s_rule_is_named():
+    row = {"model": "tiny-llama", "global_batch": 8, "sequence_length": 128}
+    assert Workload.from_json(row).memory == "worker"
+    assert Workload.from_json({**row, "memory": "paper"}).memory == "paper"
+    assert usual_workload(MODEL).memory == "paper", "stored results and policies stand on it"

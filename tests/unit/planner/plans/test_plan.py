@@ -55,6 +55,16 @@ def test_every_fault_is_named(plan, text, batch, sentence):
         check(plan, workload(batch), nodes(text))
 
 
+def test_an_error_names_three_faults_and_counts_the_others():
+    plan = on_one_node(template("1x6", 1, (1,) * 9))
+    found = faults(plan, workload(9), nodes("fast-1:9"))
+    assert len(found) == 9
+    with refused(InvalidPlan, "Unsupported") as caught:
+        check(plan, workload(9), nodes("fast-1:9"))
+    assert str(caught.value).endswith(" and 6 more")
+    assert str(caught.value).count("not in the composition") == 3
+
+
 def test_a_template_says_how_its_experts_are_divided_where_they_are():
     plain, spread = (Stage(gpu_type="a", tp=2, layers=3, ep=ep, etp=1) for ep in (1, 4))
     cut = Stage(gpu_type="a", tp=2, layers=3)

@@ -80,7 +80,9 @@ def test_nodes_that_cost_nothing_are_taken_before_all_others(text):
 
 
 def test_one_template_stands_on_nodes_of_every_size():
-    model = Workload(model=find_model("llama3-8b"), global_batch=2048, sequence_length=2048)
+    model = Workload(
+        model=find_model("llama3-8b"), global_batch=2048, sequence_length=2048, memory="paper"
+    )
     mixed = Composition.from_text("h100=3x8+5x4+8x2")
     asked = PlanRequest(
         workload=model,
@@ -103,6 +105,7 @@ def test_the_papers_largest_model_is_placed_on_every_size_of_its_study(count):
         sequence_length=2048,
         recompute="full",
         precision="fp16",
+        memory="paper",
     )
     asked = PlanRequest(
         workload=model,
@@ -227,7 +230,7 @@ def test_a_workload_that_the_profile_does_not_hold_is_refused():
     with refused(UnprofiledConfiguration, "Mismatch"):
         search(
             PlanRequest(
-                workload=Workload(model=MODEL, global_batch=32, sequence_length=64),
+                workload=Workload(model=MODEL, global_batch=32, sequence_length=64, memory="paper"),
                 composition=nodes("fast-0:2"),
             ),
             demo_profile(),
@@ -293,7 +296,9 @@ def test_the_cheapest_plan_uses_all_hosts_of_a_node_that_is_paid_anyway(count):
 def test_within_a_limit_on_gpus_hosts_of_several_nodes_hold_the_state():
     model = replace(find_model("llama3-8b"), layers=2, name="short")
     asked = PlanRequest(
-        workload=Workload(model=model, global_batch=64, sequence_length=512, precision="bf16"),
+        workload=Workload(
+            model=model, global_batch=64, sequence_length=512, precision="bf16", memory="paper"
+        ),
         composition=Composition.from_json(
             [{"name": name, "type": "h100", "gpus": 2, "hosts": [1, 1]} for name in "ab"]
         ),

@@ -35,6 +35,7 @@ def why(model: str, text: str, recompute: str = "full", precision: str = "fp16",
         precision=precision,
         zero=0,
         recompute=recompute,
+        memory="paper",
     )
     request = PlanRequest(workload=asked, composition=Composition.from_text(text), **wishes)
     return why_infeasible(request, find_profile(asked))

@@ -10,7 +10,7 @@ import pytest
 from planner.errors import Infeasible, InvalidPolicy
 from planner.model.catalogue import find_model
 from planner.policy.weights import CARD, WEIGHTS, load_policy
-from planner.training.checkpoint import CHECKPOINT
+from planner.training.checkpoint_file import CHECKPOINT
 from planner.training.curriculum import curriculum_of
 from planner.training.judge import judged_again
 from planner.training.run import Training
