@@ -248,14 +248,28 @@ class KubeCluster:
             except ApiRefused as error:
                 if error.status != 409:
                     raise
-                held = await self._api.get(self._path("pods", name))
-                self._cache.put("Pod", held)
-                owner = owner_of(self.job, held)
-                if owner == "this job":
+                held = await self._held(name)
+                owner = owner_of(self.job, held) if held is not None else "earlier job"
+                if held is not None and owner == "this job":
                     return held
                 if owner == "earlier job" or name == further:  # the former goes by itself
                     raise
         raise AssertionError("the last name is made or refused")
+
+    async def _held(self, name: str) -> Body | None:
+        """The pod of that name; None: it is gone.
+
+        Raises:
+            ClusterUnavailable: the API server cannot tell just now.
+        """
+        try:
+            held = await self._api.get(self._path("pods", name))
+        except ApiRefused as error:
+            if error.status == 404:
+                return None
+            raise ClusterUnavailable(str(error)) from None
+        self._cache.put("Pod", held)
+        return held
 
     async def _delete(self, action: DeletePod) -> None:
         for body in self._own("Pod"):

@@ -21,7 +21,11 @@ POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
 EVIL = workers_to_json(WorkerDefaults(image="evil:1", template={}), "another token")
 FURTHER = further_pod_name("tiny-a-0", "job")
-EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
+ANOTHER = {
+    "ownerReferences": [
+        {"uid": "another", "controller": True, "kind": "HeddleJob", "name": "tiny-a"}
+    ]
+}
 
 
 @pytest.fixture
@@ -208,7 +212,7 @@ EARLIER_JOB = {
 
 @pytest.mark.parametrize(
     ("metadata", "names"),
-    [(EARLIER_JOB, []), (EARLIER, [FURTHER]), ({}, [FURTHER])],
+    [(EARLIER_JOB, []), (ANOTHER, [FURTHER]), ({}, [FURTHER])],
     ids=["of an earlier job", "of another job", "of somebody"],
 )
 def test_a_pod_has_a_further_name_where_somebody_elses_has_its_own(run, metadata, names):

@@ -12,7 +12,9 @@ from tests.unit.heddle_operator.kube.around import ADOPT, runner
 
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
-EARLIER = {"ownerReferences": [{"uid": "earlier", "controller": True}]}
+EARLIER = {
+    "ownerReferences": [{"uid": "earlier", "controller": True, "kind": "HeddleJob", "name": "tiny"}]
+}
 
 
 @pytest.fixture
