@@ -47,7 +47,7 @@ from planner.profiles.profile import Profile
 Row = TypeVar("Row")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pricing:
     """The estimator's tables with the names behind their indices.
 
@@ -128,7 +128,14 @@ def pricing_of(
     arrays = LayerArrays(workload, profile, axes, variants, sites, known)
     limits = binding_limits(max_gpus, composition, [one.gpu_type for one in classes])
     tables = _tables(workload, profile, axes, arrays, room, limits, stays_inside, min_replicas)
-    return Pricing(tables, classes, options, variants, by_type, any_speed)
+    return Pricing(
+        tables=tables,
+        classes=classes,
+        options=options,
+        variants=variants,
+        by_type=by_type,
+        any_speed=any_speed,
+    )
 
 
 def _sites(

@@ -16,7 +16,7 @@ Option = tuple[str, int]  # GPU type, TP degree
 Structure = tuple[Option, ...]  # the stages of a template, before any fill
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
     """One way to fill a template: layers of each stage and what a replica then does.
 

@@ -53,11 +53,11 @@ def _template_of(
     classes = tuple(int(tables.option_type[option]) for option in options)
     structure = tuple(pricing.options[option] for option in options)
     filling = Filling(
-        blocks,
-        lane,
-        tuple(stage_configs),
-        () if pricing.by_type else classes,
-        by_stage,
-        pricing.any_speed,
+        layers=blocks,
+        lane=lane,
+        stage_configs=tuple(stage_configs),
+        classes=() if pricing.by_type else classes,
+        by_stage=by_stage,
+        any_speed=pricing.any_speed,
     )
     return structure, replicas, filling

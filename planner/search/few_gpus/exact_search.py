@@ -314,7 +314,9 @@ class ExactSearch:
         """Have the evaluator say what the plan costs."""
         first, unplaced = 0, []
         for one in candidate:
-            filling = Filling(one.layers, cost.lanes[first], one.configurations)
+            filling = Filling(
+                layers=one.layers, lane=cost.lanes[first], stage_configs=one.configurations
+            )
             unplaced.append((one.structure, len(one.where), filling))
             first += len(one.where)
         plan = plan_of(candidate, cost.shares, self._composition)

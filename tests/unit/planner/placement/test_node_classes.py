@@ -77,7 +77,7 @@ def test_a_stage_stands_on_the_class_that_it_was_priced_for():
     evaluator = Evaluator(workload=workload(8), composition=nodes(many), profile=demo_profile())
     structure = (("demo-fast", 1),) * 2
     for classes, sizes in (((0, 0), {1}), ((1, 1), {4}), ((0, 1), {1, 4}), ((), {4})):
-        filling = Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=classes)
+        filling = Filling(layers=(3, 3), lane=Lane(1, 1.0, 2.0, 8), classes=classes)
         found = fastest(evaluator, ((structure, 1, filling),))
         assert found is not None
         assert {evaluator.composition.node(name).gpus for name in found.plan.nodes} == sizes

@@ -27,7 +27,7 @@ def test_copies_on_enough_nodes_come_before_seconds(min_holders, holders):
         workload=asked, composition=there, profile=demo_profile(), min_holders=min_holders
     )
     pool = SolutionPool(PlanRequest(workload=asked, composition=there, min_holders=min_holders))
-    placed = evaluator.placed(((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8))),))
+    placed = evaluator.placed(((PAIR, 4, Filling(layers=(3, 3), lane=Lane(1, 1.0, 2.0, 8))),))
     found = pool.choose(placed)
     assert found is not None
     assert found.holders in holders
@@ -63,14 +63,14 @@ def test_many_gpus_are_placed_as_the_estimator_thinks(model, gpus, min_holders, 
         (512, 512),
     )
     templates = (whole,) if asked.model.experts is None else (whole, spread)
-    filling = Filling((asked.model.layers,), Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
+    filling = Filling(layers=(asked.model.layers,), lane=Lane(1, 1.0, 2.0, 8), by_stage=by_stage)
     assert evaluator._rules(templates, (((("h100", 4),), 1, filling),)) == rules
 
 
 def test_all_placements_are_there_to_choose_from():
     many = nodes(" ".join(f"fast-{index}:4" for index in range(17)))
     evaluator = Evaluator(workload=workload(8), composition=many, profile=demo_profile())
-    unplaced = ((PAIR, 4, Filling((3, 3), Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
+    unplaced = ((PAIR, 4, Filling(layers=(3, 3), lane=Lane(1, 1.0, 2.0, 8), classes=(0, 0))),)
     placed = list(evaluator.placed(unplaced))
     assert [len(one.plan.nodes) for one in placed] == [2, 2]
     assert len({one.plan.placement for one in placed}) == 2

@@ -44,7 +44,7 @@ def unplaced(*degrees: int) -> UnplacedCandidate:
     depth = len(degrees)
     layers = tuple(MODEL.layers // depth + (s < MODEL.layers % depth) for s in range(depth))
     structure = tuple(("demo-fast", tp) for tp in degrees)
-    return ((structure, 1, Filling(layers, Lane(2, 1.0, 2.0, 16))),)
+    return ((structure, 1, Filling(layers=layers, lane=Lane(2, 1.0, 2.0, 16))),)
 
 
 def place(one: SearchState, *unplaced_candidates: UnplacedCandidate) -> None:
@@ -187,7 +187,7 @@ def test_a_worse_plan_is_placed_while_too_few_nodes_hold_the_state():
 
 def test_a_plan_is_of_the_kind_of_its_largest_template_on_each_set_of_gpu_types():
     fast, deep, slow = (("demo-fast", 2),), (("demo-fast", 1),) * 3, (("demo-slow", 1),)
-    fill = Filling((6,), Lane(2, 1.0, 2.0, 16))
+    fill = Filling(layers=(6,), lane=Lane(2, 1.0, 2.0, 16))
     assert kind_of(((fast, 4, fill), (deep, 2, fill))) == {fast}
     assert kind_of(((deep, 3, fill), (fast, 4, fill))) == {deep}
     assert kind_of(((fast, 4, fill), (slow, 1, fill))) == {fast, slow}
