@@ -168,6 +168,7 @@ def test_states_take_the_bytes_of_the_table(name, tp, replicas):
             sequence_length=2048,
             precision=precision,
             zero=zero,
+            memory="paper",
         )
         slot = StageSlot(
             gpu_type="h100",
