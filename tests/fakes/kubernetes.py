@@ -102,6 +102,7 @@ async def a_kubernetes(
         try:
             yield KubernetesUnderTest(kube, cache, kubelets, plane, api), wait, lambda: None
         finally:
+            await kube.close()
             plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
             await api.call("DELETE", f"/api/v1/namespaces/{namespace}", None)
             for node in nodes.nodes:

@@ -34,6 +34,7 @@ class Around:
         )
         self.server, self.api, self.cache, self.trigger = server, api, ObjectCache(), Trigger()
         self.defaults = WorkerDefaults(image="heddle:1", template={})
+        self._adapters = []
         self.adapter = self.another(job)
 
     def another(self, job=None):
@@ -41,7 +42,13 @@ class Around:
         cache = ObjectCache() if job is None else self.cache
         job = job or self.adapter.job
         types = ("demo-fast",)
-        return KubeCluster(job, self.api, cache, self.defaults, types, self.trigger, TOKEN)
+        made = KubeCluster(job, self.api, cache, self.defaults, types, self.trigger, TOKEN)
+        self._adapters.append(made)
+        return made
+
+    async def close(self):
+        for adapter in self._adapters:
+            await adapter.close()
 
     async def node(self, name="a", gpus=2, **spec):
         resources = {"nvidia.com/gpu": str(gpus)}
@@ -72,7 +79,10 @@ def runner(tmp_path):
                 await connect(server.kubeconfig(tmp_path)) as api,
             ):
                 around = Around(server, api, **spec)
-                await asyncio.wait_for(test(around, server), 20)
+                try:
+                    await asyncio.wait_for(test(around, server), 20)
+                finally:
+                    await around.close()
 
         asyncio.run(main())
 
