@@ -7,7 +7,6 @@ Source: Kubernetes' ResourceQuota; `dryRun=All` runs all of admission and stores
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ from heddle_operator.inventory.quotas import headroom_of, is_quota_refusal, quot
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import joined
+from heddle_operator.ports.lone_request import LoneRequest
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import Headroom
 from planner.pauses import doubled_s
@@ -42,7 +42,7 @@ class NamespaceRules:
         self._namespace = namespace
         self._path = joined("/api/v1/namespaces", namespace)
         self._trigger = trigger
-        self._asking: asyncio.Task[None] | None = None
+        self._asking = LoneRequest()
         self._taught: Mapping[str, Any] | None = None
         self._taught_s = float("-inf")
         self._try_again_s: float | None = float("-inf")  # None: a pod was taken
@@ -89,20 +89,17 @@ class NamespaceRules:
             now: by the loop's clock.
             waits: for the answer; else the trigger tells of it.
         """
-        is_asking = self._asking is not None and not self._asking.done()
-        if is_asking or self._try_again_s is None or now < self._try_again_s:
+        if self._asking.is_running or self._try_again_s is None or now < self._try_again_s:
             return self._problem
         if waits:
             await self._try(pods, now)
         else:
-            self._asking = asyncio.create_task(self._try_beside(pods, now), name="dry run")
+            self._asking.start(self._try_beside(pods, now), "dry run")
         return self._problem
 
     async def close(self) -> None:
         """Ask for nothing more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await self._asking.close()
 
     async def _try_beside(
         self, pods: Callable[[], Iterable[Mapping[str, Any]]], now: float

@@ -17,6 +17,7 @@ from typing import Any
 from heddle_operator.apis.times import wall_s
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.paths import joined
+from heddle_operator.ports.lone_request import LoneRequest
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.reasons import StartCause
 from planner.pauses import doubled_s
@@ -51,7 +52,7 @@ class PodEvents:
         self._path = joined("/api/v1/namespaces", namespace, "events")
         self._trigger = trigger
         self._words: dict[str, Obstacle] = {}
-        self._asking: asyncio.Task[None] | None = None
+        self._asking = LoneRequest()
         self._ask_again_s = float("-inf")
         self._failures = 0  # in a row
 
@@ -65,17 +66,14 @@ class PodEvents:
         born = {pod["metadata"]["uid"]: pod["metadata"]["creationTimestamp"] for pod in waiting}
         self._words = {uid: words for uid, words in self._words.items() if uid in born}
         old = frozenset(uid for uid, text in born.items() if now_wall_s - wall_s(text) >= ASK_S)
-        is_asking = self._asking is not None and not self._asking.done()
-        if old and not is_asking and time.monotonic() >= self._ask_again_s:
+        if old and not self._asking.is_running and time.monotonic() >= self._ask_again_s:
             self._ask_again_s = time.monotonic() + LONGEST_PAUSE_S  # or what the answer says
-            self._asking = asyncio.create_task(self._ask(old, now_wall_s), name="events of pods")
+            self._asking.start(self._ask(old, now_wall_s), "events of pods")
         return self._words
 
     async def close(self) -> None:
         """Ask for nothing more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        await self._asking.close()
 
     async def _ask(self, uids: frozenset[str], now_wall_s: float) -> None:
         """List the Events, and tell if there are other words on these pods.
