@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,7 +111,7 @@ def test_where_money_counts_no_plan_breaks_its_limit():
     workload = Workload(model=shape, global_batch=512, sequence_length=2048)
     pricing = pricing_of(workload, Composition.from_text(MIXED), find_profile(workload))
     t = pricing.tables._replace(gpu_price=np.array([1.0, 4.0]))
-    pricing = type(pricing)(t, pricing.classes, pricing.options, pricing.variants)
+    pricing = replace(pricing, tables=t)
     top_k, plan = new_top_k(), new_plan()
     start(t, limits, new_workspace(t), top_k)
     before = top_k.value.min()
