@@ -323,7 +323,14 @@ def _seats_of(templates: Sequence[FilledTemplate], slot: Slot, node: str) -> lis
     t, r, s = slot
     template = templates[t]
     ranks = tuple(tuple(range(stage.tp)) for stage in template.stages)
-    pipeline = Pipeline(t, r, template, ranks, 0)
+    pipeline = Pipeline(
+        template_index=t,
+        replica=r,
+        template=template,
+        ranks=ranks,
+        nodes=(node,) * len(ranks),
+        first_sample=0,
+    )
     return [
         Seat(rank=index, pipeline=pipeline, stage=s, slot=index, node=node, gpu=0)
         for index in range(template.stages[s].tp)

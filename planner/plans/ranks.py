@@ -8,7 +8,7 @@ life.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from planner.plans.plan import FilledTemplate, Plan
 
@@ -19,7 +19,7 @@ Share = tuple[int, int]  # (index, of so many equal ones)
 Part = tuple[int, int, int, int, Share, Share, Share, Share]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """One running replica of a template."""
 
@@ -27,6 +27,7 @@ class Pipeline:
     replica: int  # r, its index among the replicas of the template
     template: FilledTemplate  # the filled template
     ranks: tuple[tuple[int, ...], ...]  # `ranks[stage][slot]`
+    nodes: tuple[str, ...]  # of each stage
     first_sample: int  # where its run of the global batch starts
 
     @property
@@ -218,11 +219,18 @@ class RankMap:
                 for stage in template.stages:
                     first.append(first[-1] + stage.tp)
                 ranks = tuple(tuple(range(*ends)) for ends in pairwise(first))
-                pipeline = Pipeline(index, replica, template, ranks, sample)
+                spots = tuple(islice(placed, len(ranks)))
+                pipeline = Pipeline(
+                    template_index=index,
+                    replica=replica,
+                    template=template,
+                    ranks=ranks,
+                    nodes=tuple(spot.node for spot in spots),
+                    first_sample=sample,
+                )
                 pipelines.append(pipeline)
                 sample += pipeline.samples
-                for s, group in enumerate(ranks):
-                    spot = next(placed)
+                for s, (group, spot) in enumerate(zip(ranks, spots, strict=True)):
                     seats += [
                         Seat(
                             rank=rank,

@@ -39,6 +39,11 @@ def test_each_member_gets_its_rows_of_all_in_their_order(found):
 
 
 @pytest.mark.slow
+def test_each_member_gets_the_shares_of_all_in_their_places(found):
+    assert [of["gathered"] for of in found] == [[0.0, 1.0, 12.0, 13.0, 24.0, 25.0]] * SIZE
+
+
+@pytest.mark.slow
 def test_host_tensors_go_over_the_wire_below_if_there_is_one(found):
     assert {str(of.get("control")) for of in found} <= {"[3.0]", "None"}
 

@@ -48,6 +48,9 @@ def kept(rank, store, form, device) -> dict[str, object]:
         [(peer, tensor) for peer in peers for tensor in came[peer]],
     ).wait()
     found["round"] = {peer: [read(tensor)[0] for tensor in came[peer]] for peer in peers}
+    tensor = there(*(10 * rank + place if place // 2 == rank else -1 for place in range(2 * SIZE)))
+    wire.all_gather(tensor).wait()
+    found["gathered"] = read(tensor)
     for name, rows in ROWS.items():
         sent = there(*(100 * rank + peer for peer in range(SIZE) for _ in range(rows[rank][peer])))
         received = there(*[0] * sum(row[rank] for row in rows))

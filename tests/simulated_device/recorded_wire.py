@@ -66,6 +66,9 @@ class RecordedWire:
     def broadcast(self, tensor, source):
         return self._issue("broadcast", -1, tensor, lambda t: self._gloo.broadcast(t, source))
 
+    def all_gather(self, tensor):
+        return self._issue("all_gather", -1, tensor, lambda t: self._gloo.all_gather(t))
+
     def send(self, tensor, target):
         return self.exchange([(target, tensor)], [])
 

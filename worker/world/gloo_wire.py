@@ -20,7 +20,7 @@ from migration.gloo_transport import REDUCE_OPS
 from migration.transport import ReduceOp
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
-from worker.world.wire import OverHost, Work
+from worker.world.wire import OverHost, Work, own_share
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -61,6 +61,11 @@ class GlooWire(OverHost):
         options = dist.BroadcastOptions()
         options.rootRank = source
         return self._live(tensor).group.broadcast([tensor], options)
+
+    def all_gather(self, tensor: torch.Tensor) -> Work:
+        """See `Wire`; gloo wants the share apart from the whole."""
+        group = self._live(tensor).group
+        return group._allgather_base(tensor, own_share(group, tensor).clone())
 
     def send(self, tensor: torch.Tensor, target: int) -> Work:
         """See `Wire`."""

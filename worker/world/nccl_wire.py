@@ -23,7 +23,7 @@ from migration.gloo_transport import REDUCE_OPS
 from migration.transfer import MAX_OPERATIONS
 from migration.transport import Messages, ReduceOp
 from worker.world.nccl_groups import Formed, FormGroup, own_end
-from worker.world.wire import FormWire, Work
+from worker.world.wire import FormWire, Work, own_share
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -64,6 +64,12 @@ class NcclWire:
         options = dist.BroadcastOptions()
         options.rootRank = source
         work: Work = self._live().group.broadcast([tensor], options)
+        return work
+
+    def all_gather(self, tensor: torch.Tensor) -> Work:
+        """See `Wire`; NCCL leaves the share in its place."""
+        group = self._live().group
+        work: Work = group._allgather_base(tensor, own_share(group, tensor))
         return work
 
     def all_to_all(

@@ -2,9 +2,12 @@
 
 Takes the place of DeepSpeed's p2p module.
 
-A stage's output is the same on all ranks of its TP group.  Where TP grows t -> u, rank i feeds u /
-t ranks; where it shrinks, the first rank of each t / u speaks for them.  Gradients take the same
-way back.
+A stage's output is the same on all ranks of its TP group.  Inside a node each rank of the next
+stage hears all of it from one rank: where TP grows t -> u, rank i feeds u / t ranks; where it
+shrinks, the first rank of each t / u speaks for them.  Between nodes the output crosses once, in
+max(t, u) shares over all network cards of the stages, and the receiving TP group gathers it.
+Gradients take the same way back.
+Source: Narayanan et al. 2021 (Megatron-LM), section 4.1, scatter and gather between stages.
 """
 
 from __future__ import annotations
@@ -13,32 +16,66 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from migration.rounds import Link, numbered
 from migration.transfer import MAX_OPERATIONS
-from planner.plans.ranks import RankMap, Seat
+from planner.plans.ranks import RankMap, Seat, Share
 from worker.world.pace import Pace
 from worker.world.world import Round, World
 
+WHOLE: Share = (0, 1)
 
-def link_pairs(source: tuple[int, ...], target: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """(sending rank, receiving rank) for every rank of the target stage."""
-    return tuple((source[i * len(source) // len(target)], rank) for i, rank in enumerate(target))
+
+class Message(NamedTuple):
+    """From one rank of a stage to one of its neighbour.
+
+    Attributes:
+        share: of the tensor's values, that it carries.
+    """
+
+    sender: int
+    receiver: int
+    share: Share
+
+
+def link_messages(
+    source: tuple[int, ...], target: tuple[int, ...], *, is_cut: bool
+) -> tuple[Message, ...]:
+    """The messages of one tensor from the ranks of a stage to those of its neighbour.
+
+    Args:
+        source: ranks of the sending stage.
+        target: ranks of the receiving one.
+        is_cut: each message carries a share, where one TP degree divides the other.
+    """
+    most = max(len(source), len(target))
+    if not is_cut or most % min(len(source), len(target)):
+        return tuple(
+            Message(source[i * len(source) // len(target)], rank, WHOLE)
+            for i, rank in enumerate(target)
+        )
+    return tuple(
+        Message(source[i * len(source) // most], target[i * len(target) // most], (i, most))
+        for i in range(most)
+    )
 
 
 def link_rounds(ranks: RankMap, rank: int) -> tuple[Round, ...]:
     """One message of a rank with each of its neighbour stages, both ways, in rounds of all ranks.
 
-    Activations go one way and gradients the other, each at its own first message.
+    Activations go one way and gradients the other, each at its own first message.  A tensor that
+    cannot be cut goes between ranks that have a message of shares as well.
     """
     pairs = dict.fromkeys(
         pair
         for pipeline in ranks.pipelines
-        for source, target in pairwise(pipeline.ranks)
-        for one, other in link_pairs(source, target)
+        for (source, here), (target, there) in pairwise(
+            zip(pipeline.ranks, pipeline.nodes, strict=True)
+        )
+        for one, other, _ in link_messages(source, target, is_cut=here != there)
         for pair in ((one, other), (other, one))
     )
     number = numbered(((pair, Link(*pair)) for pair in pairs), MAX_OPERATIONS)
@@ -69,27 +106,39 @@ class StageLinks:
 
     def send(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
         """Send to a neighbour stage; blocks until the peers receive."""
-        peers = self._peers(self._seat.tp_ranks, self._seat.pipeline.ranks[stage])
+        messages = self._messages(self._seat.stage, stage, tensor)
+        values = tensor.detach().contiguous().view(-1)
+        sends = [(message.receiver, _share(values, message.share)) for message in messages]
         everyone = self._world.everyone
         with self._waiting():
-            if peers:
-                everyone.exchange([(peer, tensor.contiguous()) for peer in peers], [])
-            self._pass(peers, stage)
+            if sends:
+                everyone.exchange(sends, [])
+            self._pass([peer for peer, _ in sends], stage)
 
     def recv(self, tensor: torch.Tensor, stage: int, async_op: bool = False) -> None:  # noqa: ARG002 # DeepSpeed's call
-        """Receive from a neighbour stage into `tensor`."""
-        peers = self._peers(self._seat.pipeline.ranks[stage], self._seat.tp_ranks)
+        """Receive from a neighbour stage into `tensor`, which is contiguous."""
+        messages = self._messages(stage, self._seat.stage, tensor)
+        values = tensor.detach().view(-1)
+        receives = [(message.sender, _share(values, message.share)) for message in messages]
         everyone = self._world.everyone
         with self._waiting():
-            if peers:
-                everyone.exchange([], [(peer, tensor) for peer in peers])
-            self._pass(peers, stage)
+            if receives:
+                everyone.exchange([], receives)
+            if self._seat.tp > 1 and any(message.share != WHOLE for message in messages):
+                self._world.groups[self._seat.tp_ranks].all_gather_(values)
+            self._pass([peer for peer, _ in receives], stage)
 
-    def _peers(self, source: tuple[int, ...], target: tuple[int, ...]) -> list[int]:
-        """The other ends of this rank's messages from stage to stage."""
-        pairs = link_pairs(source, target)
-        me = self._seat.rank
-        return [other for pair in pairs if me in pair for other in pair if other != me]
+    def _messages(self, source: int, target: int, tensor: torch.Tensor) -> list[Message]:
+        """This rank's messages of a tensor from stage to stage."""
+        pipeline, me = self._seat.pipeline, self._seat.rank
+        ends = pipeline.ranks[source], pipeline.ranks[target]
+        is_apart = pipeline.nodes[source] != pipeline.nodes[target]
+        is_cut = is_apart and tensor.numel() % max(map(len, ends)) == 0
+        return [
+            message
+            for message in link_messages(*ends, is_cut=is_cut)
+            if me in (message.sender, message.receiver)
+        ]
 
     def _pass(self, peers: list[int], stage: int) -> None:
         """Let an emulated device wait until both ends are there and the message has passed."""
@@ -105,6 +154,12 @@ class StageLinks:
             group.finish(sent)
             due = max(due, float(theirs))
         self._pace.link(stage - self._seat.stage, due)
+
+
+def _share(values: torch.Tensor, share: Share) -> torch.Tensor:
+    index, ways = share
+    length = values.numel() // ways
+    return values.narrow(0, index * length, length)
 
 
 class LinksOfThread:

@@ -39,6 +39,10 @@ class StagedWire(OverHost):
         """See `Wire`."""
         return self._both_ways(tensor, lambda staged: self.control.broadcast(staged, source))
 
+    def all_gather(self, tensor: torch.Tensor) -> Work:
+        """See `Wire`."""
+        return self._both_ways(tensor, self.control.all_gather)
+
     def send(self, tensor: torch.Tensor, target: int) -> Work:
         """See `Wire`."""
         return self.control.send(self._device.host(tensor), target)

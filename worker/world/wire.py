@@ -22,6 +22,7 @@ from migration.transport import AllOf, Messages, ReduceOp
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
+    from torch.distributed.distributed_c10d import ProcessGroup
 
 
 class Work(Protocol):
@@ -47,6 +48,14 @@ class Wire(Protocol):
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
         """Begin to fill a contiguous tensor with that of a member."""
+
+    def all_gather(self, tensor: torch.Tensor) -> Work:
+        """Begin to fill a contiguous tensor with the share of each member.
+
+        Args:
+            tensor: of one dimension, which the number of members divides; the share of this member
+                is in its place.
+        """
 
     def send(self, tensor: torch.Tensor, target: int) -> Work:
         """Begin to send a contiguous tensor, which is not written to before the wait."""
@@ -129,6 +138,12 @@ class OverHost(ABC):
     def aborting(self) -> AbstractContextManager[None]:
         """See `Wire`; each ends by itself."""
         return nullcontext()
+
+
+def own_share(group: ProcessGroup, tensor: torch.Tensor) -> torch.Tensor:
+    """The share of this member in a tensor of one dimension, which all members fill."""
+    length = tensor.numel() // group.size()
+    return tensor.narrow(0, group.rank() * length, length)
 
 
 def abort_all(wires: Sequence[Wire]) -> None:

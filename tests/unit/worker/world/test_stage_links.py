@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,22 +12,29 @@ from hypothesis import strategies as st
 
 from planner.cost.evaluate import RankTimes
 from planner.plans.ranks import RankMap
-from tests.unit.worker.changes import plan
+from tests.unit.worker.changes import MODEL, plan
 from tests.unit.worker.ranks import run_ranks
 from worker.control.activity import Activity
 from worker.device.device import CPU
 from worker.world.pace import EmulatedPace, RealPace
-from worker.world.stage_links import LinksOfThread, StageLinks, link_pairs
-from worker.world.world import World
+from worker.world.stage_links import WHOLE, LinksOfThread, StageLinks, link_messages
+from worker.world.world import World, rank_sets
 
 degrees = st.sampled_from([1, 2, 4, 8])
 GROWS = plan("1x1+2x1")  # rank 0, then ranks 1 and 2
 
 
+def pairs_of(source, target):
+    """(sending rank, receiving rank) of messages that carry the whole tensor."""
+    messages = link_messages(source, target, is_cut=False)
+    assert {message.share for message in messages} == {WHOLE}
+    return [(message.sender, message.receiver) for message in messages]
+
+
 @given(degrees, degrees)
 def test_every_rank_of_the_target_hears_one_sender_and_senders_share_the_work(t, u):
     source, target = tuple(range(t)), tuple(range(t, t + u))
-    pairs = link_pairs(source, target)
+    pairs = pairs_of(source, target)
     assert [receiver for _, receiver in pairs] == list(target)
     sent = [sum(sender == rank for sender, _ in pairs) for rank in source]
     assert max(sent) == max(1, u // t)
@@ -39,10 +47,30 @@ def test_every_rank_of_the_target_hears_one_sender_and_senders_share_the_work(t,
 @given(degrees, degrees)
 def test_where_tp_grows_gradients_come_from_the_first_that_was_fed(t, u):
     source, target = tuple(range(t)), tuple(range(t, t + u))
-    fed = link_pairs(source, target)
+    fed = pairs_of(source, target)
     if u >= t:
-        for sender, receiver in link_pairs(target, source):
+        for sender, receiver in pairs_of(target, source):
             assert sender == min(rank for feeder, rank in fed if feeder == receiver)
+
+
+@given(degrees, degrees)
+def test_between_nodes_the_tensor_crosses_once_over_all_ranks_of_both_stages(t, u):
+    source, target = tuple(range(t)), tuple(range(t, t + u))
+    messages = link_messages(source, target, is_cut=True)
+    most = max(t, u)
+    assert [message.share for message in messages] == [(i, most) for i in range(most)]
+    for rank in source:
+        assert sum(message.sender == rank for message in messages) == most // t
+    for slot, rank in enumerate(target):  # its own share of the TP group, in one run
+        came = [message.share[0] for message in messages if message.receiver == rank]
+        assert came == list(range(slot * most // u, (slot + 1) * most // u))
+    pairs = [(message.sender, message.receiver) for message in messages]
+    assert set(pairs_of(source, target)) <= set(pairs)  # for a tensor that cannot be cut
+
+
+def test_a_degree_that_does_not_divide_the_other_sends_the_whole():
+    messages = link_messages((0, 1, 2), (3, 4), is_cut=True)
+    assert [message.share for message in messages] == [WHOLE, WHOLE]
 
 
 class Said:
@@ -119,3 +147,49 @@ def test_activations_reach_both_ranks_of_a_wider_stage_and_one_of_them_answers()
     assert passed[0] == pytest.approx(max(free) + 0.002)
     assert passed[1] == pytest.approx(max(free[0], free[1]) + 0.002)
     assert passed[2] == pytest.approx(max(free) + 0.002)
+
+
+APART = [(1, 2), (2, 1), (2, 2)]
+
+
+def claims_apart(rank, store):
+    """What arrives, and how many values each rank sends, of tensors between two nodes."""
+    found = {}
+    for epoch, (t, u) in enumerate(APART, 1):
+        if rank >= t + u:
+            continue
+        one = plan(f"{t}x1+{u}x1")
+        here, there = one.placement
+        one = replace(one, placement=(here, replace(there, node="b")))
+        seat, sent = RankMap.of(one).seats[rank], []
+        world = World(store, epoch, rank, t + u, rank_sets(MODEL, one), Activity(), device=CPU)
+        links = StageLinks(seat, world, RealPace())
+        exchange = world.everyone.exchange
+
+        def counted(sends, receives, exchange=exchange, sent=sent):
+            sent += [tensor.numel() for _, tensor in sends]
+            exchange(sends, receives)
+
+        world.everyone.exchange = counted
+        came = []
+        for values in (torch.arange(12.0), torch.arange(7.0), torch.arange(8).bfloat16()):
+            whole = values.view(2, -1).t() if len(values) == 12 else values
+            if seat.stage == 0:
+                links.send(whole, 1)
+            else:
+                links.recv(tensor := torch.zeros_like(whole).contiguous(), 0)
+                came.append(tensor.tolist() == whole.tolist())
+        found[f"{t}{u}"] = {"came": came, "sent": sent}
+        world.leave(wait=True)
+    return found
+
+
+@pytest.mark.slow
+def test_between_nodes_a_tensor_arrives_whole_and_one_that_cannot_be_cut_as_well():
+    found = run_ranks("tests.unit.worker.world.test_stage_links:claims_apart", 4)
+    for t, u in APART:
+        of = [rank[f"{t}{u}"] for rank in found[: t + u]]
+        assert [one["came"] for one in of[t:]] == [[True] * 3] * u
+        most = max(t, u)
+        sent = [[12 // most] * (most // t) for _ in range(t)]
+        assert [one["sent"][: most // t] for one in of[:t]] == sent
