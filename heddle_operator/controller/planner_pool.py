@@ -17,11 +17,12 @@ import resource
 import sys
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from heddle_operator.controller.planner_server import READY, SearchSettings
-from heddle_operator.controller.search_turns import SearchTurns
+from heddle_operator.controller.planner_server import HURRY, READY, SearchSettings
+from heddle_operator.controller.search_turns import SearchTurns, Turn
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition
 from planner.cores import GROUPS
@@ -109,13 +110,13 @@ class PlannerPool:
 
     async def _ask(self, question: Answer, limit_s: float, job: str, rank: int) -> Answer:
         try:
-            async with self._turns.turn(job, rank=rank):
-                return await self._search(question, limit_s)
+            async with self._turns.turn(job, rank=rank) as turn:
+                return await self._search(question, limit_s, turn)
         except _TooLarge:
             LOG.info("a search that needs much memory is done again while nothing else is searched")
         try:
-            async with self._turns.turn(job, self._size, rank):
-                return await self._search(question, limit_s)
+            async with self._turns.turn(job, self._size, rank) as turn:
+                return await self._search(question, limit_s, turn)
         except _TooLarge:
             gib = self._memory_bytes / (1 << 30)
             raise SearchFailed(
@@ -129,18 +130,23 @@ class PlannerPool:
             await process.kill()
         self._idle.clear()
 
-    async def _search(self, question: Answer, limit_s: float) -> Answer:
+    async def _search(self, question: Answer, limit_s: float, turn: Turn) -> Answer:
         async with self._process() as process:
             watching = asyncio.create_task(self._watch_memory(), name="planner memory")
             try:
                 async with asyncio.timeout(limit_s):
-                    return await process.ask(question)
+                    found = await process.ask(question, turn)
             except TimeoutError:
                 raise SearchFailed(
                     f"the search of a plan did not end within {limit_s:g} s and was killed"
                 ) from None
             finally:
                 watching.cancel()
+        if found.get("gave_way"):
+            raise SearchFailed(
+                "the search of a plan gave way to an urgent one before it had a plan"
+            )
+        return found
 
     @contextlib.asynccontextmanager
     async def _process(self) -> AsyncIterator[_Process]:
@@ -242,8 +248,8 @@ class _Process:
             return 0
         return int(pages) * resource.getpagesize()
 
-    async def ask(self, question: Answer) -> Answer:
-        """Its answer.
+    async def ask(self, question: Answer, turn: Turn) -> Answer:
+        """Its answer, an early one where the turn is hurried.
 
         Raises:
             SearchFailed: it ended, or the answer is too long.
@@ -251,6 +257,7 @@ class _Process:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question).encode() + b"\n")
+        turn.on_hurry(partial(self._process.stdin.write, HURRY + b"\n"))
         answer: Answer = json.loads(await self._line())
         return answer
 

@@ -1,5 +1,6 @@
 """The planner as a process: a line of JSON in, a line of JSON out, until its input closes.
 
+The word `HURRY` after a question ends its search early, with the best plan so far.
 A search never holds the decision loop, and a planner that crashes takes nothing with it.  It says
 `READY` once it is warm, and never imports torch.
 """
@@ -9,8 +10,13 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import signal
 import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,9 +39,13 @@ from planner.plans.plan import Plan, faults
 from planner.profiles.chosen import choose_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, Objective, PlanRequest
+from planner.search.budget import never
 from planner.search.curves import mixed_throughputs, throughput_curves
 
 READY = "ready"
+HURRY = b"hurry"
+GAVE_WAY = "the search ended early, as a job that lost nodes waited for its turn"
+LEAST_S = 2.0  # that a search has before it is ended early: the default budget of a plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +98,62 @@ class SearchSettings:
         )
 
 
-def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any]) -> dict[str, Any]:
-    """Search one plan; a question without an answer gets the reason in `problem`."""
+class Questions:
+    """Lines of standard input.
+
+    Args:
+        source: file descriptor that nobody else reads from.
+        clock: seconds.
+    """
+
+    def __init__(self, source: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source, self._clock = source, clock
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
+        self._is_open = True
+        self._is_hurried = False
+        self._began_s = 0.0
+        self._one = threading.Lock()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Questions as they come, until the input closes."""
+        while True:
+            while not self._lines and self._is_open:
+                self._read()
+            if not self._lines:
+                return
+            line = self._lines.popleft()
+            if line == HURRY:  # it came after the answer
+                continue
+            self._is_hurried, self._began_s = False, self._clock()
+            yield json.loads(line)
+
+    def is_hurried(self) -> bool:
+        """Whether the search of the last question is to end now; any of its threads may ask."""
+        with self._one:
+            if self._is_open and select.select([self._source], [], [], 0)[0]:
+                self._read()
+            self._is_hurried |= HURRY in self._lines
+            return self._is_hurried and self._clock() - self._began_s >= LEAST_S
+
+    def _read(self) -> None:
+        data = os.read(self._source, 1 << 16)
+        self._is_open = bool(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines += lines
+
+
+def answer(
+    settings: SearchSettings,
+    profile: Profile,
+    question: dict[str, Any],
+    is_hurried: Callable[[], bool] = never,
+) -> dict[str, Any]:
+    """Search one plan; a question without an answer gets the reason in `problem`.
+
+    Raises:
+        KeyboardInterrupt: the search was hurried before it had a plan.
+    """
     workload = settings.workload
     if "weigh" in question:
         nodes = Composition.from_json(question["weigh"])
@@ -118,7 +182,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         zero_where_needed=settings.zero == "Auto",
     )
     try:
-        found = answer_of(request, profile)
+        found = answer_of(request, profile, interrupted=is_hurried)
     except HeddleError as error:
         return {"problem": error.named(SPEC_FIELDS)}
     return {
@@ -129,7 +193,7 @@ def answer(settings: SearchSettings, profile: Profile, question: dict[str, Any])
         "simulation_s": found.simulation_s,
         "price": plan_price(found.plan, composition),
         "holders_min": found.holders_min,
-        "notes": list(found.notes),
+        "notes": [*found.notes, *([GAVE_WAY] if is_hurried() else [])],
         **(_worth_of(current, workload, composition, profile) if current else {}),
     }
 
@@ -194,13 +258,15 @@ def _serve() -> None:
     gc.freeze()  # what is loaded stays: looking through it takes 50 ms of a search
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
-    for line in sys.stdin:
-        question = json.loads(line)
+    questions = Questions(sys.stdin.fileno())
+    for question in questions:
         try:
             settings, profile = profile_of(json.dumps(question["settings"]))
-            reply = answer(settings, profile, question)
+            reply = answer(settings, profile, question, questions.is_hurried)
         except HeddleError as error:
             reply = {"problem": error.named(SPEC_FIELDS)}
+        except KeyboardInterrupt:
+            reply = {"gave_way": True}
         sys.stdout.write(f"{json.dumps(reply)}\n")
         sys.stdout.flush()
 

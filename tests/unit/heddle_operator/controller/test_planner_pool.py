@@ -21,7 +21,7 @@ from heddle_operator.controller.planner_pool import (
     SearchFailed,
     planner_memory_bytes,
 )
-from heddle_operator.controller.planner_server import READY, SearchSettings
+from heddle_operator.controller.planner_server import GAVE_WAY, READY, SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
 from planner.cluster.composition import Composition, Node
@@ -179,6 +179,26 @@ def test_the_search_of_a_job_that_lost_a_node_is_next():
         order = ("join", "join", "join", "start", "drain", "loss")
         await asyncio.gather(*(search(str(job), reason) for job, reason in enumerate(order)))
         assert answered == ["join", "drain", "loss", "start", "join", "join"]
+
+    run(test, size=1)
+
+
+@pytest.mark.parametrize("lost", ["its own", "another's"])
+def test_a_job_that_lost_a_node_waits_for_no_long_search(lost):
+    async def test(pool):
+        await pool.start()
+        (process,) = pool._idle
+        long = replace(SETTINGS, budget_evaluations=None, budget_s=60.0)
+        joining = asyncio.create_task(pool.search(long, RequestPlan(LARGE, None), "a"))
+        await asyncio.sleep(0.1)
+        asked = RequestPlan(nodes(2), None, reason="loss")
+        async with asyncio.timeout(30):
+            found = await pool.search(SETTINGS, asked, "a" if lost == "its own" else "b")
+            early = await joining
+        assert Plan.from_json(found["plan"]).gpus <= 2
+        assert GAVE_WAY in early["notes"]
+        assert early["plan"]
+        assert pool._idle == [process]  # it stays warm
 
     run(test, size=1)
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from dataclasses import asdict, replace
 
 import pytest
 
-from heddle_operator.controller.planner_server import SearchSettings, answer, profile_of
+from heddle_operator.controller.planner_server import (
+    GAVE_WAY,
+    HURRY,
+    LEAST_S,
+    Questions,
+    SearchSettings,
+    answer,
+    profile_of,
+)
 from planner.cluster.composition import Composition, Node
 from planner.cost.variants import FEW_GPUS
 from planner.plans.plan import Plan, faults
+from planner.profiles.chosen import choose_profile
 from planner.profiles.profile import PROFILES, load_profile
 from planner.request import DEFAULT_EVALUATIONS
 from tests.builders import placed, template
@@ -114,3 +125,53 @@ def test_the_planner_is_asked_with_the_precision_and_the_recomputation_of_the_jo
         model="tiny-llama", global_batch=32, sequence_length=128, precision="bf16", recompute="auto"
     ).workload
     assert (asked.precision, asked.recompute, asked.memory) == ("bf16", "auto", "worker")
+
+
+def test_the_word_after_a_question_ends_its_search_once_it_had_its_time():
+    source, sink = os.pipe()
+    now = [100.0]
+    questions = Questions(source, lambda: now[0])
+    os.write(sink, b'{"a": 1}\n')
+    coming = iter(questions)
+    assert next(coming) == {"a": 1}
+    now[0] += 10 * LEAST_S
+    assert not questions.is_hurried()
+    os.write(sink, HURRY[:2])
+    assert not questions.is_hurried()
+    os.write(sink, HURRY[2:] + b'\n{"b": 2}\n')
+    assert questions.is_hurried()
+    assert next(coming) == {"b": 2}
+    os.write(sink, HURRY + b"\n")
+    assert not questions.is_hurried()
+    now[0] += LEAST_S
+    assert questions.is_hurried()
+    os.close(sink)
+    assert next(coming, None) is None
+    os.close(source)
+
+
+def test_a_word_that_came_after_the_answer_hurries_no_later_question():
+    source, sink = os.pipe()
+    questions = Questions(source, clock=iter([0.0, 0.0, 10 * LEAST_S]).__next__)
+    os.write(sink, b'{"a": 1}\n')
+    coming = iter(questions)
+    next(coming)
+    os.write(sink, HURRY + b'\n{"b": 2}\n')
+    assert next(coming) == {"b": 2}
+    assert not questions.is_hurried()
+    os.close(sink)
+    os.close(source)
+
+
+def test_a_search_that_is_hurried_says_so_and_has_a_plan_or_none(profile):
+    many = Composition.from_text("demo-fast=32x8")
+    question = {"composition": many.to_json(), "current": None}
+    settings = replace(SETTINGS, budget_evaluations=None, budget_s=60.0)
+    began_s = time.monotonic()
+    found = answer(settings, profile, question, lambda: time.monotonic() > began_s + 0.5)
+    assert GAVE_WAY in found["notes"]
+    assert found["plan"]
+    large = replace(settings, model="llama3-8b", sequence_length=2048)
+    question = {"composition": Composition.from_text("t4=1x1").to_json(), "current": None}
+    with pytest.raises(KeyboardInterrupt):
+        answer(large, choose_profile(large.workload).profile, question, lambda: True)

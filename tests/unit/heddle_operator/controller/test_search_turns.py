@@ -15,6 +15,9 @@ class Searches:
     def __init__(self, slots):
         self.turns = SearchTurns(slots)
         self.began, self.ends, self.tasks = [], {}, {}
+        self.hurried = []
+        self.speaks = asyncio.Event()  # until then a search cannot be told to end early
+        self.speaks.set()
 
     async def ask(self, *names, slots=1, rank=0):
         for name in names:
@@ -23,8 +26,10 @@ class Searches:
         await self.settle()
 
     async def _search(self, name, slots, rank):
-        async with self.turns.turn(name[0], slots, rank):
+        async with self.turns.turn(name[0], slots, rank) as turn:
             self.began.append(name)
+            await self.speaks.wait()
+            turn.on_hurry(lambda: self.hurried.append(name))
             await self.ends[name].wait()
 
     async def settle(self):
@@ -104,7 +109,7 @@ def test_a_search_that_is_given_up_leaves_its_turn_to_the_next(cancelled):
         await searches.end(last)
         await searches.end("c1")
         assert searches.turns._free == 1
-        assert searches.turns._searching == set()
+        assert searches.turns._searching == {}
 
     run(test, 1)
 
@@ -143,5 +148,49 @@ def test_a_job_that_is_urgent_pays_with_no_turn_of_its_others():
         for name in ("a3", "b2", "b1", "a2"):
             assert searches.began[-1] == name
             await searches.end(name)
+
+    run(test, 1)
+
+
+def test_an_urgent_search_hurries_the_least_urgent_one_in_its_way_once():
+    async def test(searches):
+        await searches.ask("a1", rank=1)
+        await searches.ask("b1", "c1", rank=2)
+        await searches.ask("d1", rank=2)
+        assert searches.hurried == []
+        await searches.ask("e1", rank=1)
+        await searches.ask("f1", rank=1)
+        assert searches.hurried == ["c1"]
+        await searches.end("c1")
+        await searches.end("b1")
+        assert searches.began == ["a1", "b1", "c1", "e1", "f1"]
+        await searches.ask("g1")
+        assert searches.hurried == ["c1", "b1", "f1"]
+
+    run(test, 3)
+
+
+def test_a_search_hurries_the_less_urgent_one_of_its_own_job_where_slots_are_free():
+    async def test(searches):
+        await searches.ask("a1", rank=2)
+        await searches.ask("a2", "b1", rank=2)
+        assert searches.hurried == []
+        await searches.ask("a3")
+        assert searches.hurried == ["a1"]
+        await searches.end("a1")
+        assert searches.began == ["a1", "b1", "a3"]
+
+    run(test, 3)
+
+
+def test_a_search_that_is_hurried_before_it_can_be_told_is_told_later():
+    async def test(searches):
+        searches.speaks.clear()
+        await searches.ask("a1", rank=2)
+        await searches.ask("b1")
+        assert searches.hurried == []
+        searches.speaks.set()
+        await searches.settle()
+        assert searches.hurried == ["a1"]
 
     run(test, 1)
