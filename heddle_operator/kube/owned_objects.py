@@ -18,10 +18,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
+from heddle_operator.apis.errors import NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL, ONE_AT_A_TIME
 from heddle_operator.kube.client import ApiRefused, KubeApi
+from heddle_operator.kube.earlier_objects import EarlierObjects
 from heddle_operator.kube.paths import joined
 from heddle_operator.resources.disruption_budget import (
     Mark,
@@ -41,7 +42,6 @@ LOG = logging.getLogger(__name__)
 JOBS = "/apis/heddle.dev/v1alpha1"
 # A cluster without API server for a minute loses no Event.  Source: client-go's recorder, 12 tries.
 EVENT_TRIES, EVENT_RETRY_S = 12, (0.5, 10.0)
-TOLD_S = 30.0  # what an earlier job left, or what is applied a moment later, is no warning before
 KNOWN_S = 60.0  # a budget that was written is looked at again after so long: anybody may delete it
 
 
@@ -68,7 +68,7 @@ class JobObjects:
         self.refused = ""
         self._budgeted: dict[Mark, tuple[int, float]] = {}  # what it keeps, until when that holds
         self._taken: dict[Mark, str] = {}
-        self._waits: dict[Mark, float] = {}  # since when, for an earlier job's budget to go
+        self._earlier = EarlierObjects()
         self._version = ""  # of the job, as this has seen or written it
 
     @property
@@ -153,7 +153,7 @@ class JobObjects:
         try:
             await self._put_budget(least, covers)
         except NameTaken as error:
-            if not isinstance(error, EarlierJobRemains) or self._has_waited(covers):
+            if self._earlier.is_told(error):
                 self._taken[covers] = str(error)
             return False
         except ApiRefused as error:
@@ -163,11 +163,6 @@ class JobObjects:
         self._budgeted[covers] = least, time.monotonic() + KNOWN_S
         self._taken.pop(covers, None)
         return True
-
-    def _has_waited(self, covers: Mark) -> bool:
-        """Whether an earlier job's budget is there for so long that somebody must look at it."""
-        since_s = self._waits.setdefault(covers, time.monotonic())
-        return time.monotonic() - since_s >= TOLD_S
 
     async def _put_budget(self, least: int, covers: Mark) -> None:
         path = joined(self._budgets, budget_name(self._job, covers))

@@ -22,6 +22,7 @@ from heddle_operator.apis.errors import (
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
+from heddle_operator.kube.earlier_objects import EarlierObjects
 from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.paths import joined
 from heddle_operator.ports.trigger import Trigger
@@ -72,6 +73,7 @@ class RecordStore:
         offset_s: float,
     ) -> None:
         self.taken = ""
+        self._earlier = EarlierObjects()
         self.unrecorded = ""
         self._job = job
         self._api = api
@@ -204,7 +206,7 @@ class RecordStore:
         try:
             check_owned(self._job, body, "ConfigMap")
         except NameTaken as error:
-            self.taken = str(error)
+            self.taken = str(error) if self._earlier.is_told(error) else ""
             raise ClusterUnavailable(str(error)) from None
         self._cache.put("ConfigMap", body)
 

@@ -19,7 +19,8 @@ from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.controller.writers.event_posts import EventPosts
 from heddle_operator.controller.writers.status_writer import PROGRESS_S, StatusThrottle
 from heddle_operator.kube.client import ApiRefused
-from heddle_operator.kube.owned_objects import TOLD_S, JobObjects, now_text
+from heddle_operator.kube.earlier_objects import TOLD_S
+from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.report.status import Refused, Status, Waits, refused_status, waiting_status
 from heddle_operator.state.actions import RecordEvent
 

@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import Metadata
-from heddle_operator.kube import owned_objects
+from heddle_operator.kube import earlier_objects, owned_objects
 from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.owned_objects import JobObjects, is_live, mark_on
 from heddle_operator.rules.drain import Drain
@@ -127,7 +127,7 @@ def test_a_budget_of_an_earlier_job_is_said_only_where_it_stays(tmp_path, monkey
         await server.put(BUDGET, {"metadata": {"ownerReferences": EARLIER}})
         assert not await objects.write_budget(1)
         assert objects.taken == ""
-        monkeypatch.setattr(owned_objects, "TOLD_S", 0.0)
+        monkeypatch.setattr(earlier_objects, "TOLD_S", 0.0)
         assert not await objects.write_budget(1)
         assert objects.taken.startswith("PodDisruptionBudget tiny is of an earlier job")
         await server.remove(BUDGET)

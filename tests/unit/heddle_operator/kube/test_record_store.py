@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
-from heddle_operator.kube import record_store
+from heddle_operator.kube import earlier_objects, record_store
 from heddle_operator.resources import epoch_config_map
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, PruneEpoch
 from tests.unit.heddle_operator.controller import stage
@@ -125,6 +125,26 @@ def test_a_job_whose_record_is_refused_asks_seldom(tmp_path, monkeypatch, caplog
         assert job.server.objects[stage.JOB]["status"]["phase"]
 
     stage.runner(tmp_path, monkeypatch)(test)
+
+
+def test_a_record_of_an_earlier_job_is_said_only_where_it_stays(run, monkeypatch):
+    async def test(around, server):
+        path = f"{MAPS}/tiny-epoch-1"
+        (owner,) = EARLIER["ownerReferences"]
+        owners = [{**owner, "kind": "HeddleJob", "name": "tiny"}]
+        await server.put(path, {"metadata": {"ownerReferences": owners}, "data": {"a": "b"}})
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        assert (await around.observe()).taken == ()
+        monkeypatch.setattr(earlier_objects, "TOLD_S", 0.0)
+        with pytest.raises(ClusterUnavailable):
+            await around.adapter.apply(ADOPT)
+        assert (await around.observe()).taken != ()
+        await server.remove(path)
+        await around.adapter.apply(ADOPT)
+        assert (await around.observe()).taken == ()
+
+    run(test)
 
 
 @pytest.mark.parametrize("metadata", [EARLIER, {}], ids=["of an earlier job", "of somebody"])
