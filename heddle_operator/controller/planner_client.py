@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.controller.planner_pool import PlannerPool, SearchFailed
+from heddle_operator.controller.planner_pool import GaveWay, PlannerPool, SearchFailed
 from heddle_operator.controller.planner_server import SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
@@ -120,6 +120,9 @@ class PlannerClient:
         began_s = time.monotonic()
         try:
             data = await self._pool.search(self._settings, action, self._job)
+        except GaveWay:
+            self._trigger.set()  # the next look asks again
+            return
         except SearchFailed as error:
             LOG.warning("%s: %s", action, error)
             self._reply(action.key, PlanReply(plan=None, problem=str(error)))
@@ -142,6 +145,9 @@ class PlannerClient:
     async def _weigh(self, sizes: NodeSizes) -> None:
         try:
             data = await self._pool.weigh(self._settings, nodes_of(sizes), self._job)
+        except GaveWay:
+            self._trigger.set()
+            return
         except SearchFailed as error:
             LOG.warning("the worth of GPU types is unknown: %s", error)
             data = {}

@@ -50,6 +50,10 @@ class SearchFailed(Exception):
     """A search has no answer; the message says why in a sentence."""
 
 
+class GaveWay(SearchFailed):
+    """A search ended early for an urgent one, and had no answer yet."""
+
+
 class PlannerPool:
     """Searches plans in processes of its own, at most `size` at once.
 
@@ -93,6 +97,7 @@ class PlannerPool:
 
         Raises:
             SearchFailed: it took too long or too much memory, or its process ended.
+            GaveWay: it is to be asked again.
         """
         question = {
             "settings": asdict(settings),
@@ -143,9 +148,7 @@ class PlannerPool:
             finally:
                 watching.cancel()
         if found.get("gave_way"):
-            raise SearchFailed(
-                "the search of a plan gave way to an urgent one before it had a plan"
-            )
+            raise GaveWay("the search gave way to an urgent one before it had an answer")
         return found
 
     @contextlib.asynccontextmanager

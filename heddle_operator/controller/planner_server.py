@@ -152,7 +152,7 @@ def answer(
     """Search one plan; a question without an answer gets the reason in `problem`.
 
     Raises:
-        KeyboardInterrupt: the search was hurried before it had a plan.
+        KeyboardInterrupt: the search was hurried before it had a plan, or all curves.
     """
     workload = settings.workload
     if "weigh" in question:
@@ -163,8 +163,8 @@ def answer(
             seed=settings.seed,
             zero_where_needed=settings.zero == "Auto",
         )
-        curves = throughput_curves(request, profile)
-        mixed, is_complete = mixed_throughputs(request, profile, curves)
+        curves = throughput_curves(request, profile, is_hurried)
+        mixed, is_complete = mixed_throughputs(request, profile, curves, is_hurried)
         return {"curves": curves, "mixed": mixed, "is_complete": is_complete}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
@@ -21,6 +21,7 @@ from planner.cluster.gpu_limits import UNLIMITED
 from planner.errors import Infeasible
 from planner.profiles.profile import Profile
 from planner.request import PlanRequest
+from planner.search.budget import never
 from planner.search.driver import search
 
 Curve = tuple[tuple[int, float], ...]
@@ -34,22 +35,31 @@ _NEEDED = 64  # mixes that are searched where there are more, those of the fewes
 _MOST_MIXED = 16  # GPUs of a mix
 
 
-def throughput_curves(request: PlanRequest, profile: Profile) -> Curves:
+def throughput_curves(
+    request: PlanRequest, profile: Profile, interrupted: Callable[[], bool] = never
+) -> Curves:
     """{GPU type: ((GPUs, samples per second), ...)}, for types that the profile knows.
 
     Args:
         request: whose composition has the nodes; of each type the largest are taken first.  Its
             budget, current plan and limits on GPUs do not count.
         profile: all costs.
+        interrupted: whether to end now.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted: part of the curves would mislead.
     """
     return {
-        gpu_type: _curve(request, profile, nodes)
+        gpu_type: _curve(request, profile, nodes, interrupted)
         for gpu_type, nodes in _known_nodes(request, profile).items()
     }
 
 
 def mixed_throughputs(
-    request: PlanRequest, profile: Profile, curves: Mapping[str, Curve]
+    request: PlanRequest,
+    profile: Profile,
+    curves: Mapping[str, Curve],
+    interrupted: Callable[[], bool] = never,
 ) -> tuple[tuple[Mix, ...], bool]:
     """Throughput of several types in one plan: of all mixes where they are few.
 
@@ -59,10 +69,14 @@ def mixed_throughputs(
         request: of the curves.
         profile: of the curves.
         curves: what `throughput_curves` found.
+        interrupted: whether to end now.
 
     Returns:
         GPUs by type, in the order of the sorted types, and samples per second, fewest GPUs first;
         whether these are all mixes that have a plan.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
     """
     nodes = _known_nodes(request, profile)
     types = sorted(nodes)
@@ -75,7 +89,8 @@ def mixed_throughputs(
     found: list[Mix] = []
     for mix in asked:
         parts = [largest_first(nodes[t], gpus) for t, gpus in zip(types, mix, strict=True) if gpus]
-        rate = _throughput(request, profile, [node for part in parts for node in part.nodes])
+        on = [node for part in parts for node in part.nodes]
+        rate = _throughput(request, profile, on, interrupted)
         if rate:
             found.append((mix, rate))
     return tuple(found), is_complete
@@ -120,22 +135,31 @@ def _known_nodes(request: PlanRequest, profile: Profile) -> dict[str, list[Node]
     }
 
 
-def _curve(request: PlanRequest, profile: Profile, nodes: list[Node]) -> Curve:
+def _curve(
+    request: PlanRequest, profile: Profile, nodes: list[Node], interrupted: Callable[[], bool]
+) -> Curve:
     points: list[tuple[int, float]] = []
     best = 0.0
     for gpus in _counts(sum(node.gpus for node in nodes)):
-        rate = _throughput(request, profile, largest_first(nodes, gpus).nodes)
+        rate = _throughput(request, profile, largest_first(nodes, gpus).nodes, interrupted)
         if rate:
             best = max(best, rate)
             points.append((gpus, best))
     return tuple(points)
 
 
-def _throughput(request: PlanRequest, profile: Profile, nodes: Iterable[Node]) -> float:
+def _throughput(
+    request: PlanRequest,
+    profile: Profile,
+    nodes: Iterable[Node],
+    interrupted: Callable[[], bool],
+) -> float:
     """Samples per second of a short search on these nodes; 0 without a plan.
 
     Where none fits without ZeRO, and the request lets it be used, it is.
     """
+    if interrupted():
+        raise KeyboardInterrupt
     short = replace(
         request,
         composition=Composition(tuple(nodes)),

@@ -203,6 +203,24 @@ def test_a_job_that_lost_a_node_waits_for_no_long_search(lost):
     run(test, size=1)
 
 
+def test_what_gave_way_without_an_answer_is_asked_again():
+    async def test(pool):
+        await pool.start()
+        trigger, sizes = Trigger(), (("h100", (8,) * 64), ("a100-40", (8,) * 64))
+        large = replace(SETTINGS, model="llama3-8b", global_batch=2048, sequence_length=2048)
+        client = PlannerClient(large, trigger, pool=pool, job="a")
+        client.weigh(sizes)
+        await asyncio.sleep(0.1)
+        await pool.search(SETTINGS, RequestPlan(nodes(2), None, reason="loss"), "b")
+        assert await trigger.wait(10)
+        assert (client.worths, client._weighings) == ({}, {})
+        client.weigh(sizes)
+        assert list(client._weighings) == [sizes]
+        await client.close()
+
+    run(test, size=1)
+
+
 def test_no_process_outlives_a_pool_that_is_closed_while_a_search_is_called_off():
     async def test(pool):
         is_busy = asyncio.Event()
