@@ -90,7 +90,7 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         turn = index // len(families) * step
         precision = PRECISIONS[(seed + index + turn) % len(PRECISIONS)]
         precision = "fp32" if kind.startswith("fp32") else precision
-        plans = tuple(_recomputing(choose, model) for _ in range(2))
+        plans = apart([_recomputing(choose, model) for _ in range(2)])
         spec = TrainingSpec(
             model=model.name,
             shape=model.to_json(),
@@ -110,6 +110,22 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         )
         found.append(Case(model, spec, (plans[0], plans[1])))
     return found
+
+
+def apart(plans: Sequence[Plan]) -> list[Plan]:
+    """The plans with their GPUs on two nodes, as far as no TP group of any of them is cut."""
+    together = [{gpu} for gpu in range(GPUS)]
+    for placed in (placed for plan in plans for placed in plan.placement):
+        joined = set[int]().union(*(one for one in together if one & set(placed.gpus)))
+        together = [one for one in together if not one & joined] + [joined]
+    node_of = {gpu: "ab"[i % 2] for i, one in enumerate(sorted(together, key=min)) for gpu in one}
+    return [
+        replace(
+            plan,
+            placement=tuple(replace(p, node=node_of[p.gpus[0]]) for p in plan.placement),
+        )
+        for plan in plans
+    ]
 
 
 def _varied(family: ModelShape, *, tied: bool, drops: bool) -> ModelShape:
@@ -149,7 +165,7 @@ def directives(case: Case, first_epoch: int, spec: TrainingSpec) -> Iterator[Dir
         stay = {(node, gpu) for node, gpu, _ in spots}
         rows = [*spots, *((node, gpu, None) for node, gpu in sorted(held.keys() - stay))]
         members = tuple(
-            Member(pod=node, slot=gpu, node=node, gpu=gpu, rank=rank, holds=held.get((node, gpu)))
+            Member(pod="a", slot=gpu, node=node, gpu=gpu, rank=rank, holds=held.get((node, gpu)))
             for node, gpu, rank in rows
         )
         yield Directive(

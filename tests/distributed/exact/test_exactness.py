@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from planner.plans.ranks import RankMap
 from tests.distributed.exact.exactness import cases, claim, ranks_find
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
@@ -43,6 +46,19 @@ def test_the_sample_has_each_family_once_and_both_of_all_else():
     for what in ("tied_head", "dropout"):
         assert {getattr(case.model, what) for case in drawn} == {True, False}
     assert {case.spec.data.document_mask for case in drawn} == {True, False}
+    assert {case.spec.precision for case in drawn if sends_slices(case)} >= {"fp32", "bf16"}
+
+
+def sends_slices(case):
+    """Whether neighbouring stages of a plan are on different nodes, and one has TP."""
+    return any(
+        here != there and max(len(source), len(target)) > 1
+        for plan in case.plans
+        for pipeline in RankMap.of(plan).pipelines
+        for (source, here), (target, there) in pairwise(
+            zip(pipeline.ranks, pipeline.nodes, strict=True)
+        )
+    )
 
 
 def test_the_further_jobs_have_each_family_in_two_precisions():
