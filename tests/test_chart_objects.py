@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import get_args
 
@@ -53,6 +54,33 @@ def test_alerts_read_series_that_are_there_and_phases_that_jobs_have():
         assert f"| {rule['alert']} |" in text
         assert "{{ print" not in rule["annotations"]["summary"]
     assert "PrometheusRule" not in {body["kind"] for body in bodies()}
+
+
+@needs_helm
+def test_the_dashboard_reads_series_that_are_there_and_nothing_of_it_overlaps():
+    found = {body["kind"]: body for body in bodies("--set", "metrics.dashboard.enabled=true")}
+    board = found["ConfigMap"]
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+    board = json.loads(board["data"]["heddle.json"])
+    names = {variable["name"] for variable in board["templating"]["list"]}
+    text = (CHART.parents[1] / "docs" / "reference" / "conditions.md").read_text()
+    metrics = OperatorMetrics()
+    told = {f.name for f in (*metrics.registry.collect(), *metrics.jobs.collect())}
+    told |= {f"{name}_{end}" for name in told for end in ("bucket", "total")}
+    told |= set(re.findall(r"`(heddle_worker_\w+)`", text))
+    filled = set[tuple[int, int]]()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & filled
+        filled |= cells
+        for target in panel.get("targets", ()):
+            assert set(re.findall(r"heddle_(?!dev)\w+", target["expr"])) <= told
+            given = set(re.findall(r"\$(\w+)", target["expr"]))
+            assert given <= names | {"__range", "__rate_interval"}
+            assert "{{ " not in target["legendFormat"]
+    assert max(x for x, _ in filled) == 23
+    assert "dashboard" not in str([body["metadata"]["name"] for body in bodies()])
 
 
 @needs_helm

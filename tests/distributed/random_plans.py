@@ -1,8 +1,9 @@
-"""Random irregular plans of a few GPUs of one node."""
+"""Random irregular plans of a few GPUs."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.model.shape import ModelShape
@@ -58,6 +59,22 @@ def tiled_plan(choose: random.Random, gpus: int, model: ModelShape, batch: int) 
         templates.append(replace(plain, stages=_tiled(choose, plain, model)))
     needed = sum(sum(degrees) * replicas for degrees, replicas in shapes)
     return place(tuple(templates), [("a", gpu) for gpu in choose.sample(range(gpus), needed)])
+
+
+def apart(plans: Sequence[Plan], gpus: int) -> list[Plan]:
+    """The plans with their GPUs on two nodes, as far as no TP group of any of them is cut."""
+    together = [{gpu} for gpu in range(gpus)]
+    for placed in (placed for plan in plans for placed in plan.placement):
+        joined = set[int]().union(*(one for one in together if one & set(placed.gpus)))
+        together = [one for one in together if not one & joined] + [joined]
+    node_of = {gpu: "ab"[i % 2] for i, one in enumerate(sorted(together, key=min)) for gpu in one}
+    return [
+        replace(
+            plan,
+            placement=tuple(replace(p, node=node_of[p.gpus[0]]) for p in plan.placement),
+        )
+        for plan in plans
+    ]
 
 
 def _tiled(choose: random.Random, plain: FilledTemplate, model: ModelShape) -> tuple[Stage, ...]:

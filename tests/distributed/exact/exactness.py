@@ -25,7 +25,7 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.distributed.exact.lost_owner import break_last, recovered
 from tests.distributed.exact.state_bits import bits_of, digest_of
-from tests.distributed.random_plans import random_plan, tiled_plan
+from tests.distributed.random_plans import apart, random_plan, tiled_plan
 from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import Directive, Member, TrainingSpec
@@ -90,7 +90,7 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         turn = index // len(families) * step
         precision = PRECISIONS[(seed + index + turn) % len(PRECISIONS)]
         precision = "fp32" if kind.startswith("fp32") else precision
-        plans = apart([_recomputing(choose, model) for _ in range(2)])
+        plans = apart([_recomputing(choose, model) for _ in range(2)], GPUS)
         spec = TrainingSpec(
             model=model.name,
             shape=model.to_json(),
@@ -110,22 +110,6 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         )
         found.append(Case(model, spec, (plans[0], plans[1])))
     return found
-
-
-def apart(plans: Sequence[Plan]) -> list[Plan]:
-    """The plans with their GPUs on two nodes, as far as no TP group of any of them is cut."""
-    together = [{gpu} for gpu in range(GPUS)]
-    for placed in (placed for plan in plans for placed in plan.placement):
-        joined = set[int]().union(*(one for one in together if one & set(placed.gpus)))
-        together = [one for one in together if not one & joined] + [joined]
-    node_of = {gpu: "ab"[i % 2] for i, one in enumerate(sorted(together, key=min)) for gpu in one}
-    return [
-        replace(
-            plan,
-            placement=tuple(replace(p, node=node_of[p.gpus[0]]) for p in plan.placement),
-        )
-        for plan in plans
-    ]
 
 
 def _varied(family: ModelShape, *, tied: bool, drops: bool) -> ModelShape:
