@@ -108,6 +108,8 @@ def _pair(way, rank, store):
         wire = form(store, f"{name}/wire", rank, 2)
         one = device.put(torch.tensor([float(rank)]))
         wire.all_reduce(one, "sum").wait()
+        shares = device.put(torch.tensor([-1.0, -1.0]).index_fill_(0, torch.tensor([rank]), rank))
+        wire.all_gather(shares).wait()
         transport = nccl_transport(
             store, f"{name}/transport", rank, 2, form_wire=form, device=device, patience_s=LIMIT_S
         )
@@ -117,6 +119,7 @@ def _pair(way, rank, store):
         transport.exchange([(1 - rank, sent)], [(1 - rank, came)]).wait()
         found[name] = {
             "sum": device.host(one).tolist(),
+            "gathered": device.host(shares).tolist(),
             "came": transport.host(came[:1]).tolist(),
             "exchange_s": time.monotonic() - start_s,
         }
@@ -172,13 +175,13 @@ def nccl_alone(way: str) -> Found:
 
 
 def nccl_pair(way: str) -> Found:
-    """Two ranks on one GPU: a sum, and a round both ways."""
+    """Two ranks on one GPU: a sum, shares in their places, and a round both ways."""
     from tests.unit.worker.ranks import run_ranks
 
     _prepare(way, SHARED)
     found = run_ranks(f"tests.gpu.nccl:{way}_pair", 2)
     is_right = all(
-        (of["sum"], of["came"]) == ([1.0], [1.0 - rank])
+        (of["sum"], of["gathered"], of["came"]) == ([1.0], [0.0, 1.0], [1.0 - rank])
         for rank, ranks in enumerate(found)
         for of in ranks.values()
     )
