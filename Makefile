@@ -177,5 +177,6 @@ image: ## Build the images of operator and worker with buildah, podman or docker
 	done; \
 	echo "Nothing here builds images: install buildah (apt install buildah), podman or docker."; exit 2
 
-generate: $(STAMP) ## Render CRD, chart and docs/reference from the models
+generate: $(STAMP) ## Render CRD, chart and docs/reference from models and commands
 	@$(BIN)/python -m heddle_operator.resources.generate
+	@$(BIN)/python -m tests.documents.commands

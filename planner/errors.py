@@ -26,7 +26,7 @@ CODES = {
     "Malformed": "the value has another form or kind than is read",
     "Mismatch": "it is of another model, batch, tokenizer or cluster",
     "Missing": "the field, file, object or package is not there",
-    "NoHolder": "no limit on holders can be met",
+    "NoHolder": "a piece of the state has no holder left",
     "NotTrainedFor": "the policy was trained for other questions",
     "OutOfRange": "the number is beyond what is allowed",
     "PriceMissing": "a GPU type has no price",
