@@ -1,6 +1,6 @@
 """Every argument of Megatron that is known here: what becomes of it, in one table.
 
-Run as a module it prints the table of docs/megatron.md.
+Run as a module it prints the tables of docs/megatron.md.
 Source: the arguments of Megatron-LM and Megatron-DeepSpeed (megatron/arguments.py).
 """
 
@@ -17,11 +17,11 @@ TOKENISED = "documents are tokenised before, by `heddle data prepare`"
 LATENT = "of latent attention"
 YARN = "`rope_scaling`, of latent attention"
 MEASURED = "measurements are always in the output folder"
-FATES = {
-    "job": "in the job",
-    "model": "in the model's config.json",
-    "chosen": "the planner's",
-    "none": "no counterpart",
+FATES: dict[Fate, str] = {  # in the order of the document
+    "model": "In the model's config.json",
+    "job": "In the job",
+    "chosen": "The planner's choice",
+    "none": "No counterpart",
 }
 
 
@@ -231,12 +231,16 @@ ARGUMENTS: dict[str, Argument] = {
 
 
 def markdown() -> Iterator[str]:
-    """The table, a row for each argument."""
-    yield "| argument | destination | field or reason |"
-    yield "| --- | --- | --- |"
-    for name, argument in ARGUMENTS.items():
-        yield f"| `{name}` | {FATES[argument.fate]} | {argument.words} |"
+    """A table for each fate, with a row for all arguments of one field or reason."""
+    for fate, title in FATES.items():
+        yield from (f"### {title}", "", "| argument | field or reason |", "| --- | --- |")
+        names: dict[str, list[str]] = {}
+        for name, argument in ARGUMENTS.items():
+            if argument.fate == fate:
+                names.setdefault(argument.words, []).append(f"`{name}`")
+        yield from (f"| {', '.join(alike)} | {words} |" for words, alike in names.items())
+        yield ""
 
 
 if __name__ == "__main__":
-    print("\n".join(markdown()))  # noqa: T201 # its output is the table
+    print("\n".join(markdown()))  # noqa: T201 # its output is the tables

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def section(context: click.Context) -> Iterator[str]:
         if "\b" in paragraph:  # click leaves the lines of such a paragraph as they are
             yield from ("```text", text, "```", "")
         else:
-            yield from (" ".join(text.split()), "")
+            yield from (*textwrap.wrap(text, 120, break_on_hyphens=False), "")
     rows = [
         record
         for option in command.params
