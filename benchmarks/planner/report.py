@@ -254,8 +254,9 @@ def _reduced(measured: Row, references: BenchmarkReferences, known: dict[str, Ca
         names = "; ".join(f"{name} ({n} of {len(short)})" for name, n in sorted(tried.items()))
         said.append(
             f"{len(short)} of {len(pairs)} references had less than the whole search "
-            f"({' and '.join(ENGINES)}, {len(SEEDS)} seeds, {SECONDS:g} s each), but only "
-            f"{names or 'nothing'}, and the searches of this report. Their percentages flatter."
+            f"({' and '.join(ENGINES)}, {len(SEEDS)} seeds, {SECONDS:g} s each). They rest on "
+            f"{f'{names} and ' if names else ''}the searches of this report, so their percentages "
+            "may be too high."
         )
         bare = [p for p in short if not references.of(p[0], known[p[1]]).searched]
         if bare and tried:

@@ -263,7 +263,7 @@ def _reduced(measured: Row, chosen: Chosen, references: References) -> str:
         if bare:
             said.append(
                 f"{bare} of {len(own)} references of {model} rest on the searches of reports "
-                f"alone; their percentages flatter."
+                "alone; their percentages may be too high."
             )
     return "\n".join(f"- {line}" for line in said) or "Nothing."
 

@@ -110,13 +110,18 @@ def report(found: list[Measured]) -> str:
             "groups and state are real; gloo over loopback.",
         ),
         "",
-        "Sizes in MB: the state that the largest rank holds afterwards, and what the rank that "
-        "receives most receives. Milliseconds from the end of the last old step to the start of "
-        "the first new one; predicted is the makespan of the transfer's plan at the rate of bare "
-        "gloo, for which two idle ranks have both cores to themselves; the next column compares "
-        "with the bytes that all ranks together receive. The peak is how much a rank's memory "
-        "grew from before the preparation; the budget is what a change is refused by if it is "
-        "not free (docs/decisions/0014): what the new plan needs beside the old one, and messages.",
+        "| column | meaning |",
+        "| --- | --- |",
+        "| state, moved | MB of the largest rank afterwards, and of the rank that receives most |",
+        "| stall | milliseconds from the end of the last old step to the start of the "
+        "first new one |",
+        "| predicted | milliseconds: makespan of the transfer's plan at the rate of bare "
+        "gloo between two idle ranks |",
+        "| x bare gloo, x for all | stall over the time of bare gloo for the moved bytes, "
+        "and for the bytes that all ranks receive |",
+        "| peak | growth in MB of a rank's memory since before the preparation |",
+        "| budget | MB that must be free beside the old plan, else the change is refused "
+        "(docs/decisions/0014) |",
         "",
         "| ranks | what moves | state | moved | stall | predicted | x bare gloo | x for all | "
         "GB/s | peak | budget | parts |",
