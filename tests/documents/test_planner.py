@@ -15,6 +15,7 @@ from heddle.commands.plan import plan
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "planner.md").read_text()
+DRAWN = ROOT / "docs" / "plan.svg"
 COMMANDS = {"plan": plan, "cost": cost}
 
 
@@ -54,6 +55,17 @@ def test_every_command_of_the_document_runs_in_order(tmp_path, monkeypatch):
     keys = set(json.loads(Path("plan.json").read_text())) - {"templates", "placement"}
     table = TEXT.split("\n## JSON\n")[1]
     assert not keys - set(re.findall(r"`(\w+)(?:\[\])?`", table))
+
+
+def test_the_picture_of_the_document_is_that_of_its_command(tmp_path):
+    """By its texts: the places of lines may differ by the version of a library."""
+    words = ["--composition", "demo-fast=1x2+1x3", "--budget-evaluations", "3000"]
+    drawn = tmp_path / "plan.svg"
+    done = CliRunner().invoke(plan, [*words, "--picture", str(drawn)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    shown = [re.findall(r"<text[^>]*>([^<]*)", path.read_text()) for path in (DRAWN, drawn)]
+    assert shown[0] == shown[1]
+    assert len(shown[0]) > 20
 
 
 def test_the_python_of_the_document_runs(capsys):
