@@ -12,6 +12,8 @@ import yaml
 
 from heddle_operator.report.conditions import ConditionReason, ConditionType
 from heddle_operator.state.actions import EventReason
+from heddle_operator.state.decision import Phase
+from heddle_operator.state.reasons import MoveKind
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from worker.agent.agent import Agent, AgentSettings
 from worker.agent.http import _metrics
@@ -49,6 +51,11 @@ def test_every_condition_and_its_reasons_are_explained():
     explained = cells("Conditions", 2) | cells("Conditions", 3)
     assert words(ConditionReason) - explained == set()
     assert cells("Conditions", 2) - words(ConditionReason) == set()
+
+
+def test_every_phase_and_every_cause_of_a_move_is_explained_and_no_other():
+    assert cells("Phases", 1) == words(Phase) | {"Invalid"}
+    assert cells("Causes of a forced move", 1) == words(MoveKind)
 
 
 def test_the_resource_names_every_condition():
