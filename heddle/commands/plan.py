@@ -108,7 +108,7 @@ SETTINGS = (
     type=ZERO_STAGE,
     default="off",
     help=(
-        "ZeRO: stage1 cuts the optimizer's state over the replicas of a template; auto does so "
+        "ZeRO: stage1 cuts the optimizer's state over the replicas of a template. auto does so "
         "where no plan without it fits in memory. 0 and 1 mean off and stage1."
     ),
 )

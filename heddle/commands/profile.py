@@ -184,9 +184,9 @@ def _gpu_type(gpu_type: str | None) -> str:
 def links(asked: Asked, link_domain: str, devices: int | None) -> None:
     """Measure messages and all-reduces within or between nodes.
 
-    Without a launcher, the devices of this node are measured. If a launcher starts one process on
-    each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), each node is measured with the next node
-    of its link domain.
+    Without a launcher, the devices of this node are measured. A launcher may start one process on
+    each node (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). Then each node is measured with the next
+    one of its link domain.
     """
     subject = _subject(asked)
     from worker.profile.files import make_folder, write_links

@@ -78,8 +78,8 @@ MOST_RANKS = 32  # `heddle.train.script.MOST_GPUS`, which must not be imported h
     "--fresh",
     is_flag=True,
     help=(
-        "Begin anew: remove checkpoints of the job, and measurements, logs and weights "
-        "of an earlier run from the output folder, and no other file."
+        "Begin anew: remove the job's checkpoints. Of an earlier run, remove measurements, logs "
+        "and weights from the output folder, and no other file."
     ),
 )
 @click.option(

@@ -55,7 +55,7 @@ def export(
 ) -> None:
     """Write the weights of RUN as FOLDER, which `transformers` loads.
 
-    RUN is the output folder of a job, a folder with the parts that its pods left, or any folder of
+    RUN is the output folder of a job, the parts of its pods in one folder, or any folder of
     Hugging Face weights.
     """
     from worker.weights.hugging_face.writing import folder_files, numel_of, write_folder

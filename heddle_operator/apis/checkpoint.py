@@ -65,8 +65,8 @@ class Checkpoint(Section):
     interval: Interval | None = Field(
         default=None,
         description=(
-            "Distance between two checkpoints. Without it, the distance loses least time "
-            "for the measured cost of a save and the job's own losses (Young, Daly)."
+            "Distance between two checkpoints. By default it loses least time, by the measured "
+            "cost of a save and the job's own losses (Young, Daly)."
         ),
     )
     keep: Keep = Keep()

@@ -101,8 +101,8 @@ class Settings(BaseModel):
     node_gone_s: Seconds = Field(
         default=60.0,
         description=(
-            "Time without an answer of pods on nodes that are not ready, after which a job goes "
-            "back to its checkpoint. Kubernetes ends such pods later, or never if most nodes fail."
+            "Time without an answer of pods on unready nodes, after which a job goes back to its "
+            "checkpoint. Kubernetes ends such pods later, or never if most nodes fail."
         ),
     )
     end_timeout_s: Seconds = Field(
