@@ -29,7 +29,8 @@ DOCUMENTS = sorted(
     ]
     if not {"results", "reference"} & set(path.parts)
 )
-MOST_WORDS = 25  # the law says 20; some sentences list names
+MOST_WORDS = 22  # the law says 20; some sentences list names
+MOST_OF_HELP = 24  # --composition lists the GPU types
 NO = "(?:no|not|never|nobody|nothing|none|cannot)"
 BANNED = {
     "'of which' for a clause of its own": re.compile(r"\bof (?:which|whom)\b"),
@@ -100,13 +101,13 @@ def texts() -> dict[str, list[tuple[str, str]]]:
     }
 
 
-def faults(place: str, block: str) -> Iterator[str]:
+def faults(place: str, block: str, most: int = MOST_WORDS) -> Iterator[str]:
     """What the law forbids in a block, with the sentence."""
     if DITTO.match(block):
         yield f"{place}: a ditto mark for a cell"
     for sentence in sentences(block):
         number = len(sentence.split())
-        if number > MOST_WORDS:
+        if number > most:
             yield f"{place}: {number} words: {sentence}"
         for name, pattern in BANNED.items():
             if pattern.search(sentence):
@@ -121,7 +122,8 @@ def test_a_document_is_plain(path):
 
 @pytest.mark.parametrize("source", ["resource", "rules", "settings", "chart", "help"])
 def test_a_field_an_option_and_a_value_are_plain(source):
-    found = [row for place, block in texts()[source] for row in faults(place, block)]
+    most = MOST_OF_HELP if source == "help" else MOST_WORDS
+    found = [row for place, block in texts()[source] for row in faults(place, block, most)]
     assert found == [], "\n" + "\n".join(found)
 
 
@@ -148,7 +150,7 @@ def test_the_changelog_gives_each_feature_one_line():
         "What stands is told.",
         "A node, of which two are gone.",
         "No node waits until not one is left.",
-        "word " * 26 + ".",
+        "word " * 23 + ".",
     ],
 )
 def test_the_law_sees_what_it_forbids(bad):
@@ -156,5 +158,5 @@ def test_the_law_sees_what_it_forbids(bad):
 
 
 def test_the_law_lets_questions_lists_and_code_be():
-    good = "What moves? `a b c` and [a page](of/which.md): " + "word " * 24 + "end."
+    good = "What moves? `a b c` and [a page](of/which.md): " + "word " * 21 + "end."
     assert list(faults("here", good)) == []

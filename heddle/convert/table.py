@@ -17,6 +17,7 @@ TOKENISED = "documents are tokenised before, by `heddle data prepare`"
 LATENT = "of latent attention"
 YARN = "`rope_scaling`, of latent attention"
 MEASURED = "measurements are always in the output folder"
+ROW = 8  # arguments of a row of the document at most
 FATES: dict[Fate, str] = {  # in the order of the document
     "model": "In the model's config.json",
     "job": "In the job",
@@ -238,7 +239,9 @@ def markdown() -> Iterator[str]:
         for name, argument in ARGUMENTS.items():
             if argument.fate == fate:
                 names.setdefault(argument.words, []).append(f"`{name}`")
-        yield from (f"| {', '.join(alike)} | {words} |" for words, alike in names.items())
+        for words, alike in names.items():
+            for first in range(0, len(alike), ROW):
+                yield f"| {', '.join(alike[first : first + ROW])} | {words} |"
         yield ""
 
 
