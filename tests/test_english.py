@@ -120,6 +120,14 @@ def test_a_document_is_plain(path):
     assert found == [], "\n" + "\n".join(found)
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_line_of_a_document_fits_a_screen(path):
+    """Tables and code aside; the changelog has a limit of its own."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    most = 130 if path.name == "CHANGELOG.md" else 120
+    assert [line for line in text.splitlines() if len(line) > most and line[0] != "|"] == []
+
+
 @pytest.mark.parametrize("source", ["resource", "rules", "settings", "chart", "help"])
 def test_a_field_an_option_and_a_value_are_plain(source):
     most = MOST_OF_HELP if source == "help" else MOST_WORDS
