@@ -119,10 +119,11 @@ def down(folder: Path) -> None:
 def install(folder: Path) -> None:
     """Install Heddle of this checkout by its chart, or upgrade it."""
     running = Cluster.open(folder)
+    installation = Installation(running)
     if OPERATOR_NODE.name not in running.nodes:
         click.echo(f"Node {OPERATOR_NODE.name} joins, for the operator; it has no GPUs.")
         running.add_node(OPERATOR_NODE.name, OPERATOR_NODE.gpus)
-    Installation(running).install_or_upgrade()
+    installation.install_or_upgrade()
     heddle = Path(sys.executable).parent
     click.echo(
         "The operator runs; its pods and those of jobs are this checkout, mounted read-only.\n"
@@ -131,9 +132,9 @@ def install(folder: Path) -> None:
         "  kubectl get heddlejobs --watch\n"
         "  heddle status tiny\n"
         "  heddle logs tiny\n"
-        f"  kubectl logs {Installation(running).operator} --follow\n"
+        f"  kubectl logs {installation.operator} --follow\n"
         "docs/kubernetes.md tells what to watch. After a change of the code, the same again, then\n"
-        f"  kubectl rollout restart {Installation(running).operator}"
+        f"  kubectl rollout restart {installation.operator}"
     )
 
 

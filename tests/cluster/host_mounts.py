@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tests.cluster.errors import ClusterFailed
 from tests.cluster.images import BASE_IMAGE
 
 Json: TypeAlias = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 SYSTEM = ("/usr", "/lib", "/lib64")
 SCRATCH = "/scratch"  # the pod's writable folder
+TMP = Path("/tmp")  # pods of the chart have an empty one of their own, over that of the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +109,16 @@ def host_mounts() -> HostMounts:
     system = [Path(folder) for folder in SYSTEM if Path(folder).is_dir()]
     of_python = [base, Path(sys.base_prefix), Path(sys.prefix), ROOT]
     return HostMounts(_outermost([*system, *of_python]), Path(sys.executable))
+
+
+def refuse_hidden(folders: tuple[Path, ...]) -> None:
+    """Refuse folders that pods of the chart do not see, though they are mounted.
+
+    Raises:
+        ClusterFailed: one lies in /tmp.
+    """
+    hidden = [folder for folder in folders if folder.is_relative_to(TMP)]
+    if hidden:
+        raise ClusterFailed(
+            f"pods have a {TMP} of their own, which hides {hidden[0]}; clone Heddle elsewhere"
+        )

@@ -19,7 +19,7 @@ import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
-from tests.cluster.host_mounts import ROOT, HostMounts, host_mounts
+from tests.cluster.host_mounts import ROOT, HostMounts, host_mounts, refuse_hidden
 from tests.cluster.images import BASE_IMAGE
 from tests.cluster.processes import Process
 
@@ -81,6 +81,10 @@ class Installation:
 
     cluster: Cluster
     release: str = RELEASE
+
+    def __post_init__(self) -> None:
+        """Refuse a checkout that its pods would not see."""
+        refuse_hidden(host_mounts().folders)
 
     def install(self, *options: str) -> str:
         """Install the chart and wait until its operator is ready; what Helm says.

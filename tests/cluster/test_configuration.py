@@ -24,7 +24,7 @@ from tests.cluster.configuration import (
     pod_network,
 )
 from tests.cluster.errors import ClusterFailed
-from tests.cluster.host_mounts import ROOT, SCRATCH, _outermost, host_mounts
+from tests.cluster.host_mounts import ROOT, SCRATCH, _outermost, host_mounts, refuse_hidden
 from tests.cluster.processes import Process
 from tests.cluster.record import Record
 
@@ -119,3 +119,9 @@ def test_a_record_comes_back_as_it_was_written(tmp_path):
 def test_no_record_is_one_sentence_that_says_how_to_start(tmp_path):
     with pytest.raises(ClusterFailed, match="make cluster"):
         Record.read(tmp_path)
+
+
+def test_a_checkout_that_the_tmp_of_a_pod_hides_is_refused():
+    refuse_hidden((Path("/usr"), Path("/srv/tmp/heddle")))
+    with pytest.raises(ClusterFailed):
+        refuse_hidden((Path("/usr"), Path("/tmp/heddle")))
