@@ -109,9 +109,9 @@ def report(rows: list[dict[str, Any]], wanted: int) -> str:
         "Seconds from a fault to the end of the next step that began after it. All ranks pause at",
         f"the part before it happens. `peerTimeoutSeconds` is {PEER_TIMEOUT_S}. A pod that is "
         "blackholed gets no",
-        f"packet through, nor to it, until then. Who is slow is {SLOWER:g} times slower for "
-        f"{SLOW_S:g} s, from the end",
-        "of which is counted; nobody may be taken for lost meanwhile.",
+        f"packet through, nor to it, until then. A slow process is {SLOWER:g} times slower for "
+        f"{SLOW_S:g} s.",
+        "Its seconds count from their end, and nobody may be taken for lost meanwhile.",
     ]
     for way, kinds in WAYS.items():
         lines += ["", f"| {way} | " + " | ".join(kinds) + " |", "| --- |" + " --- |" * len(kinds)]

@@ -95,5 +95,5 @@ def read_facts(path: Path | None = None) -> dict[str, SetFacts]:
     where = ".".join(map(str, first["loc"])) or "the whole"
     raise InvalidMeasurements(
         f"facts file {source}: {where} is {reprlib.repr(first['input'])}, {first['msg'].lower()}; "
-        f"it maps sets to {', '.join(SetFacts.model_fields)}, of which each needs a model"
+        f"it maps sets to {', '.join(SetFacts.model_fields)}, and each needs a model"
     )
