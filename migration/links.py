@@ -35,7 +35,7 @@ class Links:
 
 
 def usual_links(nodes: int) -> Links:
-    """Links of which nobody has measured more."""
+    """Links that nobody has measured further."""
     return Links((NIC_BYTES_PER_S,) * nodes)
 
 

@@ -58,7 +58,7 @@ NOTES = {
 
 
 def draw(folder: Path = FOLDER_OF_PAGES, plans: Path = FOLDER) -> list[Path]:
-    """Write all pages of which plans are stored; returns them.
+    """Write all pages whose plans are stored; returns them.
 
     Raises:
         InvalidRequest: a file cannot be written.

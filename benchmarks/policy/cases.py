@@ -1,4 +1,4 @@
-"""The compositions that policies are measured on, none of which any policy was trained on.
+"""The compositions that policies are measured on; no policy was trained on any of them.
 
 They are the committed sets of `profiles/compositions`: the paper's, the search benchmark's up to
 512 GPUs, the cluster that grows under the job, and the demo's.

@@ -35,7 +35,7 @@ class Changed:
         model: its name.
         case: name of the composition.
         is_changed: which profile.
-        rollouts: of which the best counts.
+        rollouts: their number; the best counts.
         throughput_samples_s: of its plan; 0 without one.
         reference_samples_s: of a search on the same profile.
     """

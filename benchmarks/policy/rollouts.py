@@ -39,7 +39,7 @@ class Rolled:
         model: its name.
         case: name of the composition.
         method: `policy` or `random`.
-        rollouts: of which the best counts.
+        rollouts: their number; the best counts.
         throughput_samples_s: mean over the seeds; 0 for a seed without a plan.
         rollouts_s: median over the seeds, of the rollouts alone.
         answer_s: likewise, of the whole answer.

@@ -105,7 +105,7 @@ def _costed(entry: object, profiles: Path | None) -> MeasuredCost:
 
 
 def _entries(path: str) -> list[object]:
-    """The entries of a file, of which there is at least one.
+    """The entries of a file, at least one.
 
     Raises:
         InvalidMeasurements: it cannot be read, or is empty.

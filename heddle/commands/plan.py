@@ -321,7 +321,7 @@ def _require_use(method: Method, given: set[str]) -> None:
 
 
 def _without(composition: Composition, exclude: tuple[str, ...]) -> Composition:
-    """The composition without the nodes that are to be left out, each of which must be there."""
+    """The composition without the nodes that are to be left out; each of them must be there."""
     names = [node.name for node in composition.nodes]
     unknown = sorted(set(exclude) - set(names))
     if unknown:

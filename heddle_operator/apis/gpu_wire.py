@@ -20,7 +20,7 @@ def gpu_wire(device: str, templates: Iterable[Mapping[str, Any]]) -> GpuWire:
 
     Args:
         device: `spec.worker.device`.
-        templates: of the pods, of which a later one overrides.
+        templates: of the pods; a later one overrides.
     """
     said = ""
     for template in templates:

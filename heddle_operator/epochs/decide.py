@@ -128,7 +128,7 @@ def _next_step(view: View) -> Decision:
 
 
 def _keep_unread(view: View) -> Decision | None:
-    """Nothing is done to ranks of which nobody knows the layout: their state is the newest."""
+    """Nothing is done to ranks whose layout nobody knows: their state is the newest."""
     epoch = view.situation.unread
     if epoch is None:
         return None

@@ -1,4 +1,4 @@
-"""The nodes as one job sees them; only those are looked at anew of which something changed.
+"""The nodes as one job sees them; only changed ones are looked at anew.
 
 Invariant: the same as if each node were looked at each time.
 """

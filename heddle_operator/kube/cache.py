@@ -31,7 +31,7 @@ GONE_KEPT = 4096  # uids and versions of deleted objects that a late answer may 
 
 
 class Follower(Protocol):
-    """Is told of nodes of which something has changed, and finds out whether that concerns it."""
+    """Is told of changed nodes, and finds out whether that concerns it."""
 
     def node_changed(self, name: str) -> None:
         """A Node, or what pods have of it, is not what it was."""

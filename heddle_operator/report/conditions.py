@@ -124,7 +124,7 @@ def conditions_of(
         decision: what was decided.
         holders: of the live plan.
         drain: what a drain of its nodes may do now.
-        skipped_steps: of which loss or norm was not finite.
+        skipped_steps: whose loss or norm was not finite.
         refusal: what is wrong with its spec, and what holds meanwhile; "" where it is accepted.
     """
     observed = view.observed

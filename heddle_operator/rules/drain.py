@@ -7,7 +7,7 @@ The pod trains on through its grace period while the state moves.  With `yieldTo
 on any node may be evicted, one at a time: who consolidates nodes asks only where nothing forbids.
 Invariant: a job that cannot do without the node, by its minGPUs or because the planner finds no
 plan for what is left, keeps all its pods protected and says so.
-Source: Kubernetes' eviction API; Karpenter leaves nodes alone of which a budget allows no eviction.
+Source: Kubernetes' eviction API; Karpenter leaves nodes alone whose budget allows no eviction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Drain:
     Attributes:
         evictable: pods that need no disruption budget.
         blocked: why a drain has to wait, in a sentence; "" if it need not.
-        yielded: further pods of which one at a time may be evicted.
+        yielded: further pods; one at a time may be evicted.
     """
 
     evictable: frozenset[str] = frozenset()
@@ -109,7 +109,7 @@ def _request_at_cordon(view: View) -> tuple[RequestPlan, ...]:
 
 
 def _yielded(view: View) -> frozenset[str]:
-    """Pods on nodes of the live plan for each of which the planner knows a plan without it."""
+    """Pods on those nodes of the live plan without which the planner knows a plan."""
     known = [
         node
         for node, request in _losses(view)

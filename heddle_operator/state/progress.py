@@ -61,7 +61,7 @@ def save_times(before: AgentView | None, report: Report, now: float) -> Mapping[
 
 
 def not_finite_steps(before: AgentView | None, report: Report) -> tuple[StepRecord, ...]:
-    """Steps of which the loss or the norm is not finite: a report tells only of the newest ones.
+    """Steps whose loss or norm is not finite: a report tells only of the newest ones.
 
     Those are left out that fp16 skips on its way to a smaller loss scale.
     """

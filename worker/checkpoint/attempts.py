@@ -73,7 +73,7 @@ def outdated(
     Args:
         names: of all objects.
         last: number of complete attempts that stay, the newest.
-        losses: of the complete attempts, the best of which stays too; None: it has no such rule.
+        losses: of the complete attempts; the best stays too. None: it has no such rule.
     """
     found, whole = objects_of(names), complete(names)
     if not whole:

@@ -73,7 +73,7 @@ class SavedWeights:
     def _numbers(
         self, saved: SavedBox, shape: Sequence[int], first: int, part: Box
     ) -> torch.Tensor:
-        """The numbers of a run of rows, of which only some columns may be wanted."""
+        """The numbers of a run of rows; only some columns may be wanted."""
         rows = [one.stop - one.start for one in part[: max(1, len(shape) - 1)]]
         whole = [*rows, *shape[len(rows) :]]
         start = saved.start + torch.float32.itemsize * first

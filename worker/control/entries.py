@@ -15,7 +15,7 @@ MAX_BYTES = 256 << 20  # of all entries; addresses of thousands of ranks are a f
 class Entries:
     """All entries by epoch.
 
-    Values are texts of which each character is one byte, as JSON can say them.
+    Values are texts; each character is one byte, as JSON can say them.
     """
 
     def __init__(self) -> None:

@@ -63,7 +63,7 @@ class Permutation:
 
 
 def _mix(value: int) -> int:
-    """64 bits of which each depends on all bits of the value."""
+    """64 bits; each depends on all bits of the value."""
     value &= _MASK
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK

@@ -40,7 +40,7 @@ class Prefetch:
         self._following: int | None = None  # the step whose first micro-batch comes next
 
     def of_step(self, step: int, count: int) -> Iterator[MicroBatch]:
-        """The micro-batches of a step, of which there are `count`."""
+        """The `count` micro-batches of a step."""
         for index in range(count):
             if index == 0:
                 self._go_to(step)

@@ -79,7 +79,7 @@ class Bucket:
     """The buffer of one rank.
 
     Attributes:
-        memory: fp32, of which messages on their way take parts.
+        memory: fp32; messages on their way take parts of it.
     """
 
     def __init__(self, numel: int, device: torch.device) -> None:

@@ -18,7 +18,7 @@ from worker.device.device import CPU, Device
 
 
 class Documents(NamedTuple):
-    """The documents of a micro-batch, each of which is computed as if it were alone.
+    """The documents of a micro-batch; each is computed as if it were alone.
 
     Attributes:
         lengths: tokens of each, row by row; together b * S, and none goes on in the next row.

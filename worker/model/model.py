@@ -73,7 +73,7 @@ class Layer(nn.Module):
             setattr(self, tensor.name.split(".")[1], parameter)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`compute`, of which a block keeps its input only where the plan says so."""
+        """`compute`; where the plan says so, a block keeps its input only."""
         if self.recompute == "full" and self.model.kind(self.index) in _BLOCKS:
             return self.again(self.compute, x)
         return self.compute(x)

@@ -61,7 +61,7 @@ class Question:
         processor: its name as the system says it.
         sequence_length: tokens a sample.
         precision: of weights and activations.
-        cores: of this machine, each of which runs one rank.
+        cores: of this machine; each runs one rank.
         memory_bytes: of this machine.
         folder: that is made, in the form of `profiles/`.
     """

@@ -114,7 +114,7 @@ class Preparation:
         still: StillState,
         after: Preparation | None = None,
     ) -> None:
-        """Begin; `held` is what this rank holds now, of which no number is read.
+        """Begin; this rank holds `held` now, and no number of it is read.
 
         One that was cancelled, `after`, ends first: which connections are whose is known by when
         they were made.

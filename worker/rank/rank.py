@@ -356,7 +356,7 @@ class Rank:
         self._become(phase)
 
     def _is_aborted(self, epoch: int) -> bool:
-        """Whether the change under way was called off, of which the mailbox's thread knows.
+        """Whether the change under way was called off; the mailbox's thread knows it.
 
         A directive of a newer epoch waits: preparing it would free what this change works with.
         """

@@ -72,7 +72,7 @@ class Saves:
     def ready(self) -> int | None:
         """What this rank is ready for at the next boundary, if for anything.
 
-        A suspension of which the others never hear must not keep them from saving.
+        Where the others never hear of a suspension, it must not keep them from saving.
         """
         if self._saver is None:
             return None

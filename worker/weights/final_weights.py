@@ -93,7 +93,7 @@ def speaks(model: ModelShape, seat: Seat) -> bool:
 
 
 def _spoken(model: ModelShape, seat: Seat) -> tuple[Tensor, ...]:
-    """The tensors of which a seat writes its shard."""
+    """The tensors whose shard a seat writes."""
     if seat.pipeline.template_index:
         return ()
     is_first = seat.pipeline.replica == 0

@@ -74,7 +74,7 @@ class Group:
         self.finish(self._live().broadcast(tensor, self.ranks.index(source)))
 
     def all_gather_(self, tensor: torch.Tensor) -> None:
-        """Fill a tensor with the share of each member, of which this one holds its own."""
+        """Fill a tensor with the share of each member; this one holds its own."""
         self.finish(self._live().all_gather(tensor.view(-1)))
 
     def all_to_all_(

@@ -64,7 +64,7 @@ class Wire(Protocol):
         """Begin to receive into a contiguous tensor of exactly the size that is sent."""
 
     def exchange(self, sends: Messages, receives: Messages) -> Work:
-        """Begin a round of messages, of which none waits for another one.
+        """Begin a round of messages; none waits for another one.
 
         Args:
             sends: (place of a member, contiguous tensor), in the order in which each receives them.

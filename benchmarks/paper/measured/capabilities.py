@@ -51,7 +51,7 @@ def small(text: str, layers: int, model: str = "llama3-8b", batch: int = 32) -> 
 
 
 def returned(planner: str, question: Question) -> list[Layout]:
-    """The plans that a planner returns, best first by its own order, not all of which need fit."""
+    """The plans that a planner returns, best first by its own order; not all need fit."""
     if planner != "heddle":
         answer = BASELINES[planner](question, Budget(evaluations=EVALUATIONS))
         return [one.laid_out() for one in answer.plans[:MOST_PLANS]]

@@ -75,7 +75,7 @@ def _least_wanted(table: Table, demand: Demand) -> list[str]:
 
 
 def useful_types(demand: Demand, types: Iterable[str]) -> tuple[str, ...]:
-    """Types of which the job has a plan with what it may have; all where none has one."""
+    """Types with a plan within what the job may have; all where no type has one."""
     worth, every = demand.worth, tuple(types)
     if worth is None or len(every) < 2:
         return every
@@ -127,7 +127,7 @@ def _give_run(
 
 
 def _by_worth(table: Table, demand: Demand) -> list[str]:
-    """Types of which a run is worth most first."""
+    """Types, the one whose run is worth most first."""
     types = table.types_of(demand.job)
     if len(types) < 2:
         return list(types)

@@ -155,7 +155,7 @@ class Table:
         return gpus
 
     def take_for(self, demand: Demand) -> bool:
-        """Free one pod of a job of lower priority: of the lowest, there of whom it costs least."""
+        """Free one pod of the job of lowest priority; among equals, of the job that loses least."""
         need = demand.least - self.total[demand.job]
         for lender in sorted(
             (d for d in self.ordered if d.priority < demand.priority),

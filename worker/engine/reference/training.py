@@ -127,7 +127,7 @@ def train(
     progress: Callable[[int, float], None] | None = None,
     micro_batch: int | None = None,
 ) -> tuple[list[float], Weights]:
-    """Losses of the first `steps` steps, of which there is at least one, and the final weights.
+    """Losses of the first `steps` steps, at least one, and the final weights.
 
     `progress(step, loss)` is called after each.
     """

@@ -214,7 +214,7 @@ class WeightsFolder:
         raise _none_in(self._folder)
 
     def _part(self, tensor: StoredTensor) -> Any:
-        """A tensor of a file, of which no number is read.
+        """A tensor of a file; no number of it is read.
 
         Raises:
             InvalidWeights: the file lacks it, whatever the index says.
@@ -254,7 +254,7 @@ class WeightsFolder:
 
 
 def open_weights(folder: Path, model: ModelShape, family: Family) -> WeightsFolder:
-    """The weights of a model, all of which can be read.
+    """The weights of a model; all of them can be read.
 
     Raises:
         InvalidWeights: they do not fit the model, or cannot be read.
