@@ -127,6 +127,18 @@ def test_the_upgrade_that_is_documented_takes_a_commit_of_digits():
 
 
 @needs_helm
+def test_the_values_that_the_guide_shows_are_taken(tmp_path):
+    text = (CHART.parents[1] / "docs" / "operate.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 2
+    for block in blocks:
+        file = tmp_path / "values.yaml"
+        file.write_text(block)
+        done = template("--values", str(file))
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_helm
 def test_values_of_an_older_chart_are_taken_over_the_defaults_of_this_one():
     """As `--reset-then-reuse-values` merges them."""
     done = template("--values", str(Path(__file__).with_name("older_values.yaml")))
