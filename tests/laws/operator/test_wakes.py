@@ -120,10 +120,13 @@ def run(tmp_path, test):
             await connect(server.kubeconfig(tmp_path)) as api,
         ):
             world = World(api)
-            for job in world.jobs:
-                assert len((await job.look()).nodes) == NODES
-            await world.woken()  # by what refused trial pods taught
-            await test(world)
+            try:
+                for job in world.jobs:
+                    assert len((await job.look()).nodes) == NODES
+                await world.woken()  # by what refused trial pods taught
+                await test(world)
+            finally:
+                await asyncio.gather(*(job.adapter.close() for job in world.jobs))
 
     asyncio.run(main())
 

@@ -11,11 +11,11 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterUnavailable
 from heddle_operator.epochs.members import further_pod_name
-from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE, KubeCluster
+from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, CreatePod, DeletePod, PruneEpoch
-from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, TOKEN, runner
+from tests.unit.heddle_operator.kube.around import ADOPT, NODES, PLAN, runner
 
 POD = CreatePod("tiny-a-0", "a", 0, 2)
 NS = "/api/v1/namespaces/ns"
@@ -239,16 +239,9 @@ def test_a_job_goes_on_with_the_image_and_template_that_it_started_with(run):
         await around.node(gpus=2)
         await around.adapter.apply(ADOPT)
         await around.adapter.apply(CloseEpoch(epoch=1, outcome="live", message=""))
-        newer = WorkerDefaults(image="heddle:2", template={"spec": {"priorityClassName": "new"}})
-        upgraded = KubeCluster(
-            around.adapter.job,
-            around.api,
-            around.cache,
-            newer,
-            ("demo-fast",),
-            around.trigger,
-            TOKEN,
-        )
+        newer = {"spec": {"priorityClassName": "new"}}
+        around.defaults = WorkerDefaults(image="heddle:2", template=newer)
+        upgraded = around.another(around.adapter.job)
         await upgraded.apply(POD)
         await upgraded.apply(AdoptPlan(epoch=2, plan=PLAN, reason="join", composition=NODES))
         await upgraded.apply(CreatePod("tiny-a-1", "a", 1, 1))
