@@ -17,6 +17,8 @@ from planner.estimator.tables import Tables
 from planner.estimator.unplaced_plan import UnplacedPlan, pipelines_of
 from planner.estimator.workspace import Workspace
 
+WHOLE, CUT, WAIT, EXPERTS, BYTE, MESSAGE, PART = range(7)  # rows of `Workspace.summed_s`
+
 
 @jit
 def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bool) -> float:
@@ -31,40 +33,27 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bo
         return 0.0
     ring = rules.ring_factor(float(pipelines))
     number = plan.number[0]
-    nic_s = work.nic_s
     if not is_by_stage:
-        nic_seconds(t, plan, work.held, nic_s)
+        nic_seconds(t, plan, work.held, work.nic_s)
     at, stop = work.at[0], work.at[1]
-    whole_s, cut_s, wait_s = work.summed_s[0], work.summed_s[1], work.summed_s[2]
-    experts_s, byte_s, latency_s = work.summed_s[3], work.summed_s[4], work.summed_s[5]
-    part = work.summed_s[6]
+    summed_s = work.summed_s
+    whole_s, cut_s, wait_s, experts_s = (
+        summed_s[WHOLE],
+        summed_s[CUT],
+        summed_s[WAIT],
+        summed_s[EXPERTS],
+    )
+    byte_s, latency_s, part = summed_s[BYTE], summed_s[MESSAGE], summed_s[PART]
     for j in range(number):
         at[j] = -1
         stop[j] = 0
     tied_s, tied_wait_s, tied_cut = tied_seconds(t, plan, work, is_by_stage)
     worst_s = 0.0
     layer = until = 0
-    while True:
-        for j in range(number):  # of which a stage begins
-            if until < stop[j]:
-                continue
-            at[j] += 1
-            option = plan.options[j, at[j]]
-            kind = t.option_type[option]
-            part[j] = 1.0 / t.option_tp[option]
-            latency_s[j] = t.nic[kind, 0]
-            byte_s[j] = nic_s[kind]
-            if sums_inside(t, plan, j, option, is_by_stage):
-                members = min(pipelines, t.node_gpus[kind])
-                latency_s[j] = t.ring[kind, members, 0]
-                byte_s[j] = t.ring[kind, members, 1]
-            elif is_by_stage:
-                ways = work.ways[j, at[j]] if t.spreads_experts else t.option_tp[option]
-                byte_s[j] = stage_nic_seconds(t, option, plan.replicas[j], ways)
-            whole_s[j] = cut_s[j] = wait_s[j] = experts_s[j] = 0.0
-            stop[j] += plan.blocks[j, plan.chosen[j], at[j]]
-            if at[j] == plan.depth[j] - 1:
-                stop[j] = t.layers + 1
+    while layer <= t.layers + 1:
+        for j in range(number):
+            if until >= stop[j]:
+                begin_stage(t, plan, work, j, pipelines, is_by_stage)
         until = t.layers + 1
         per_byte = 0.0
         latency = 0.0
@@ -94,8 +83,28 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bo
                 if at[j] == 0 or at[j] == plan.depth[j] - 1:
                     seconds += tied_s * part[j] + tied_wait_s * part[j]
                 worst_s = max(worst_s, seconds)
-        if layer > t.layers + 1:
-            return worst_s
+    return worst_s
+
+
+@inlined
+def begin_stage(
+    t: Tables, plan: UnplacedPlan, work: Workspace, j: int, pipelines: int, is_by_stage: bool
+) -> None:
+    """Go on to the next stage of a template, for which nothing is summed yet."""
+    at, stop = work.at[0], work.at[1]
+    at[j] += 1
+    s = at[j]
+    option = plan.options[j, s]
+    is_inside = sums_inside(t, plan, j, option, is_by_stage)
+    latency_s, byte_s = ring_line(t, plan, work, j, s, pipelines, is_inside, is_by_stage)
+    for row in (WHOLE, CUT, WAIT, EXPERTS):
+        work.summed_s[row, j] = 0.0
+    work.summed_s[BYTE, j] = byte_s
+    work.summed_s[MESSAGE, j] = latency_s
+    work.summed_s[PART, j] = 1.0 / t.option_tp[option]
+    stop[j] += plan.blocks[j, plan.chosen[j], s]
+    if s == plan.depth[j] - 1:
+        stop[j] = t.layers + 1
 
 
 @jit
@@ -122,15 +131,10 @@ def tied_seconds(
         for end in range(ends):
             s = end * (plan.depth[j] - 1)
             option = plan.options[j, s]
-            kind = t.option_type[option]
             finest = min(finest, 1.0 / t.option_tp[option])
-            one_s, waits_s = work.nic_s[kind], t.nic[kind, 0]
-            if t.stays_inside:
-                members = min(2 * plan.replicas[j], t.node_gpus[kind])
-                waits_s, one_s = t.ring[kind, members, 0], t.ring[kind, members, 1]
-            elif is_by_stage:
-                ways = work.ways[j, s] if t.spreads_experts else t.option_tp[option]
-                one_s = stage_nic_seconds(t, option, plan.replicas[j], ways)
+            waits_s, one_s = ring_line(
+                t, plan, work, j, s, 2 * plan.replicas[j], t.stays_inside == 1, is_by_stage
+            )
             per_byte = max(per_byte, one_s)
             latency = max(latency, waits_s)
     if alone:
@@ -142,10 +146,39 @@ def tied_seconds(
 @inlined
 def sums_inside(t: Tables, plan: UnplacedPlan, k: int, option: int, is_by_stage: bool) -> bool:
     """Whether all replicas of a stage stand on one node, so that no gradient leaves it."""
-    if t.stays_inside:
-        return True
+    alone = is_by_stage and plan.number[0] == 1
+    return t.stays_inside == 1 or (alone and fits_one_node(t, option, plan.replicas[k]))
+
+
+@inlined
+def fits_one_node(t: Tables, option: int, replicas: int) -> bool:
+    """Whether nodes that take one stage of many replicas each hold all replicas of it."""
     groups = t.node_gpus[t.option_type[option]] // t.option_tp[option]  # of a node
-    return is_by_stage and plan.number[0] == 1 and groups % plan.replicas[k] == 0
+    return groups % replicas == 0
+
+
+@inlined
+def ring_line(
+    t: Tables,
+    plan: UnplacedPlan,
+    work: Workspace,
+    k: int,
+    s: int,
+    members: int,
+    is_inside: bool,
+    is_by_stage: bool,
+) -> tuple[float, float]:
+    """Seconds of a message, and of a byte, in a ring of ranks of a stage and of its like."""
+    option = plan.options[k, s]
+    kind = t.option_type[option]
+    latency_s, byte_s = t.nic[kind, 0], work.nic_s[kind]
+    if is_inside:
+        inside = min(members, t.node_gpus[kind])
+        latency_s, byte_s = t.ring[kind, inside, 0], t.ring[kind, inside, 1]
+    elif is_by_stage:
+        ways = work.ways[k, s] if t.spreads_experts else t.option_tp[option]
+        byte_s = stage_nic_seconds(t, option, plan.replicas[k], ways)
+    return latency_s, byte_s
 
 
 @inlined
@@ -153,7 +186,7 @@ def add_experts(
     t: Tables, plan: UnplacedPlan, work: Workspace, layer: int, until: int, per_byte: float
 ) -> None:
     """Add what the experts of these layers take to the sum of each template's stage."""
-    at, experts_s = work.at[0], work.summed_s[3]
+    at, experts_s = work.at[0], work.summed_s[EXPERTS]
     blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
     if blocks > 0:
         copies = 0.0
@@ -177,25 +210,20 @@ def broadcast_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stag
         start = 0
         for s in range(plan.depth[k] if replicas > 1 else 0):
             option = plan.options[k, s]
-            kind, tp = t.option_type[option], t.option_tp[option]
+            tp = t.option_tp[option]
             stop = start + plan.blocks[k, plan.chosen[k], s]
             dense = min(stop, t.dense) - min(start, t.dense)
             others = stop - start - dense
             start = stop
             numel = parameters_of(t, option, s == 0, s == plan.depth[k] - 1, dense, others)
             numel = rules.broadcast_factor(replicas) * (numel - others * t.counted_numel)
-            messages, ways = replicas, tp
+            messages = replicas
             if has_experts(t) and others:
                 ways = work.ways[k, s]
                 copies = replicas * tp // ways  # ranks that hold the same experts
                 numel += rules.broadcast_factor(copies) * others * work.numel[k, s]
                 messages += copies if ways != tp and copies > 1 else 0
-            latency_s, byte_s = t.nic[kind, 0], work.nic_s[kind]
-            groups = t.node_gpus[kind] // tp  # of a node
-            if t.stays_inside or (is_by_stage and groups % replicas == 0):
-                members = min(replicas, t.node_gpus[kind])
-                latency_s, byte_s = t.ring[kind, members, 0], t.ring[kind, members, 1]
-            elif is_by_stage:
-                byte_s = stage_nic_seconds(t, option, replicas, ways)
+            inside = t.stays_inside == 1 or (is_by_stage and fits_one_node(t, option, replicas))
+            latency_s, byte_s = ring_line(t, plan, work, k, s, replicas, inside, is_by_stage)
             longest_s = max(longest_s, numel * t.state_bytes[0] * byte_s + messages * latency_s)
     return longest_s
