@@ -14,12 +14,21 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from planner.estimator.by_reference import by_reference
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints
 from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
 from planner.policy.features import ActionSpace
 from planner.policy.gpus_left import gpus_left, replicas_with, stages_beside, stages_left
-from planner.policy.schema import Array, Bools
+from planner.policy.schema import (
+    OF_DEGREE_BATCH,
+    OF_DEGREE_LEFT,
+    OF_DEVICE_BATCH,
+    OF_DEVICE_LEFT,
+    OF_STAGE,
+    OF_STAGE_BATCH,
+    Array,
+    Bools,
+)
 
 Templates: TypeAlias = tuple[tuple[int, ...], ...]  # for each the option of each stage, in order
 
@@ -149,86 +158,109 @@ def observe_stages(
     `context` [R, F] is of what is placed; `device` [R, C, F] and `degree` [R, C, K, F] hold what no
     choice changes already; `left` [O] is for the function's own use.
     """
-    types = len(m.type_gpus)
-    degrees = degree.shape[2]
     for i in range(len(rows)):
         r = rows[i]
-        number = d.plans.number[r, 0]
-        depth = d.plans.depth[r, number]
-        j = d.stage[r]
         used, taken = d.used[r], d.taken[r]
         total = gpus_left(m, taken, used, left)
         stages = stages_left(m, taken, used, left)
-        last = d.plans.options[r, number, j - 1] if j else -1
-        now = m.batch
-        speed = 0.0
-        held = 0.0
+        to_come = d.plans.depth[r, d.plans.number[r, 0]] - d.stage[r] - 1
+        replicas = m.batch
         for c in range(len(m.class_type)):
-            now = min(now, replicas_with(m, taken, used, c, -1))
-        for s in range(j):
-            o = d.plans.options[r, number, s]
-            speed += m.speed[o]
-            held += 1.0 / (m.state_share[o] + (depth - s) * m.kept_share[o] + 1e-6)
-        row = context[i]
-        row[0] = depth / m.d_max
-        row[1] = (depth - j) / depth
-        row[2] = (depth - j) / 24
-        row[3] = math.log2(1 + max(0, now)) / 12
-        row[4] = speed / depth
-        row[5] = min(2.0, held / m.layers)
-        row[6] = min(1.0, max(0.0, m.layers - held) / (depth - j) / m.layers)
-        row[7] = 1.0 if j == 0 else 0.0
-        row[8] = 1.0 if j == depth - 1 else 0.0
-        row[9] = math.log2(max(1.0, total / (depth - j))) / 12
-        if m.sees_batch:
-            row[10] = math.log2(m.batch / max(1, now)) / 16
-            row[11] = resonance(now)
-        kind = -1
-        if last >= 0:
-            for c in range(len(m.class_type)):
-                if m.first_option[c] <= last < m.first_option[c + 1]:
-                    kind = c
-            row[12 + m.class_type[kind]] = 1.0
-            row[12 + types + m.degree[last]] = 1.0
-        to_come = depth - j - 1
+            replicas = min(replicas, replicas_with(m, taken, used, c, -1))
+        observe_template(m, d, r, total, replicas, context[i])
         for c in range(len(m.class_type)):
             start, stop = m.first_option[c], m.first_option[c + 1]
-            on_it = 0
-            for o in range(start, stop):
-                on_it += used[o]
             if stop > start:
-                fits = min(now, replicas_with(m, taken, used, c, start))
-                row = device[i, c]
-                at = types + 6
-                row[at] = left[start] / m.gpus
-                row[at + 1] = math.log2(1 + left[start]) / 12
-                row[at + 2] = min(1.0, left[start] / (4.0 * (depth - j)))
-                row[at + 3] = math.log2(1 + max(0, fits)) / 12
-                row[at + 4] = 1.0 if c == kind else 0.0
-                row[at + 5] = on_it / depth
-                if m.sees_batch:
-                    row[at + 6] = fits / now if now else 0.0
-                    row[at + 7] = resonance(fits)
-                    row[at + 8] = sync_share(m.sync_samples[start], m.batch, fits)
+                observe_class(m, d, r, c, replicas, left, device[i, c])
             for o in range(start, stop):
                 k = m.degree[o]
-                fits = min(now, replicas_with(m, taken, used, c, o))
                 least = m.tp[start]
                 beside = stages - left[start] // least + (left[start] - m.tp[o]) // least
                 if len(m.limit):
                     beside = stages_beside(m, taken, used, o, left)
                 mask[i, c, k] = left[o] >= m.tp[o] and beside >= to_come
-                row = degree[i, c, k]
-                at = types + degrees + 4
-                row[at] = math.log2(1 + left[o] // m.tp[o]) / 12
-                row[at + 1] = math.log2(1 + max(0, fits)) / 12
-                row[at + 2] = 1.0 if o == last else 0.0
-                row[at + 3] = used[o] / depth
-                row[at + 4] = (depth - j) * (m.state_share[o] + m.kept_share[o])
-                if m.sees_batch:
-                    row[at + 5] = fits / now if now else 0.0
-                    row[at + 6] = resonance(fits)
-                    row[at + 7] = sync_share(m.sync_samples[o], m.batch, fits)
+                observe_option(m, d, r, o, replicas, left, degree[i, c, k])
+
+
+@inlined
+def observe_template(
+    m: ActionSpace, d: PartialPlans, r: int, total: int, replicas: int, out: Array
+) -> None:
+    """Features [F] of the open template of a row, which could have so many replicas as it is."""
+    number = d.plans.number[r, 0]
+    depth = d.plans.depth[r, number]
+    j = d.stage[r]
+    speed = 0.0
+    held = 0.0
+    for s in range(j):
+        o = d.plans.options[r, number, s]
+        speed += m.speed[o]
+        held += 1.0 / (m.state_share[o] + (depth - s) * m.kept_share[o] + 1e-6)
+    out[0] = depth / m.d_max
+    out[1] = (depth - j) / depth
+    out[2] = (depth - j) / 24
+    out[3] = math.log2(1 + max(0, replicas)) / 12
+    out[4] = speed / depth
+    out[5] = min(2.0, held / m.layers)
+    out[6] = min(1.0, max(0.0, m.layers - held) / (depth - j) / m.layers)
+    out[7] = 1.0 if j == 0 else 0.0
+    out[8] = 1.0 if j == depth - 1 else 0.0
+    out[9] = math.log2(max(1.0, total / (depth - j))) / 12
+    if m.sees_batch:
+        out[10] = math.log2(m.batch / max(1, replicas)) / 16
+        out[11] = resonance(replicas)
+    if j:
+        last = d.plans.options[r, number, j - 1]
+        at = OF_STAGE + OF_STAGE_BATCH
+        out[at + m.class_type[m.option_class[last]]] = 1.0
+        out[at + len(m.type_gpus) + m.degree[last]] = 1.0
+
+
+@inlined
+def observe_class(
+    m: ActionSpace, d: PartialPlans, r: int, c: int, replicas: int, left: Ints, out: Array
+) -> None:
+    """Features [F] of a node class for the next stage, without which `replicas` are possible."""
+    number, j = d.plans.number[r, 0], d.stage[r]
+    depth = d.plans.depth[r, number]
+    start, stop = m.first_option[c], m.first_option[c + 1]
+    on_it = 0
+    for o in range(start, stop):
+        on_it += d.used[r, o]
+    fits = min(replicas, replicas_with(m, d.taken[r], d.used[r], c, start))
+    at = len(out) - OF_DEVICE_LEFT - OF_DEVICE_BATCH
+    out[at] = left[start] / m.gpus
+    out[at + 1] = math.log2(1 + left[start]) / 12
+    out[at + 2] = min(1.0, left[start] / (4.0 * (depth - j)))
+    out[at + 3] = math.log2(1 + max(0, fits)) / 12
+    is_before = j and m.option_class[d.plans.options[r, number, j - 1]] == c
+    out[at + 4] = 1.0 if is_before else 0.0
+    out[at + 5] = on_it / depth
+    if m.sees_batch:
+        out[at + 6] = fits / replicas if replicas else 0.0
+        out[at + 7] = resonance(fits)
+        out[at + 8] = sync_share(m.sync_samples[start], m.batch, fits)
+
+
+@inlined
+def observe_option(
+    m: ActionSpace, d: PartialPlans, r: int, o: int, replicas: int, left: Ints, out: Array
+) -> None:
+    """Features [F] of an option for the next stage, as `observe_class` has them of its class."""
+    number, j = d.plans.number[r, 0], d.stage[r]
+    depth = d.plans.depth[r, number]
+    used = d.used[r]
+    fits = min(replicas, replicas_with(m, d.taken[r], used, m.option_class[o], o))
+    at = len(out) - OF_DEGREE_LEFT - OF_DEGREE_BATCH
+    out[at] = math.log2(1 + left[o] // m.tp[o]) / 12
+    out[at + 1] = math.log2(1 + max(0, fits)) / 12
+    out[at + 2] = 1.0 if j and o == d.plans.options[r, number, j - 1] else 0.0
+    out[at + 3] = used[o] / depth
+    out[at + 4] = (depth - j) * (m.state_share[o] + m.kept_share[o])
+    if m.sees_batch:
+        out[at + 5] = fits / replicas if replicas else 0.0
+        out[at + 6] = resonance(fits)
+        out[at + 7] = sync_share(m.sync_samples[o], m.batch, fits)
 
 
 @jit
