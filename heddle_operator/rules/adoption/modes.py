@@ -16,7 +16,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.situation import View
 from planner.cluster.composition import Composition
-from planner.plans.plan import faults
+from planner.plans.plan import Plan, faults
 from planner.wording import counted
 from worker.contract import Reason
 
@@ -35,36 +35,28 @@ def adopt_referenced(
     referenced = observed.referenced
     phase: Phase = "Running" if live else "Pending"
     if job.spec.plan_ref is None:
-        kept = "the plan is kept: the mode is Manual, and planRef names no plan"
         if live is None:
             return None
+        kept = "the plan is kept: the mode is Manual, and planRef names no plan"
         return Decision(
             actions=(), phase="Running", message=kept, keeps_plan=True, reason="PlanKept"
         )
     if referenced is None:
         waits = f"the job waits for the plan in ConfigMap {job.spec.plan_ref}"
         return Decision(actions=(), phase=phase, message=waits, look_again_s=LOOK_AGAIN_S)
-    problem = referenced.problem
-    if referenced.plan is not None:
-        if live is not None and referenced.plan == live.plan:
-            kept = f"the plan is kept: it is that of {referenced.source}"
-            return Decision(
-                actions=(),
-                phase="Running",
-                message=kept,
-                look_again_s=LOOK_AGAIN_S,
-                keeps_plan=True,
-                reason="PlanKept",
-            )
-        found = faults(referenced.plan, job.workload, composition)
-        most = most_gpus(job, observed)
-        if most is not None and referenced.plan.gpus > most:
-            found = (f"it uses {counted(referenced.plan.gpus, 'GPU')}, the job may use {most}",)
-        problem = f"it does not fit: {found[0]}" if found else ""
-        failed = failed_attempt(observed.epochs, referenced.plan, view.now)
-        if failed is not None:
-            problem = f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
-    if problem or referenced.plan is None:
+    plan = referenced.plan
+    if live is not None and plan == live.plan:
+        kept = f"the plan is kept: it is that of {referenced.source}"
+        return Decision(
+            actions=(),
+            phase="Running",
+            message=kept,
+            look_again_s=LOOK_AGAIN_S,
+            keeps_plan=True,
+            reason="PlanKept",
+        )
+    problem = referenced.problem if plan is None else _why_unusable(plan, view, composition)
+    if problem or plan is None:
         sentence = f"the plan of {referenced.source} cannot be used: {problem}"
         event = RecordEvent(f"plan-ref-{referenced.name}-{problem}", "PlanRefused", sentence)
         return Decision(
@@ -78,12 +70,26 @@ def adopt_referenced(
     words = f"the job {verb} the plan of {referenced.source}"
     adopt = AdoptPlan(
         epoch=observed.next_epoch,
-        plan=referenced.plan,
+        plan=plan,
         reason=reason,
         composition=composition,
         steps=job.spec.steps,
     )
     return adopted(adopt, words)
+
+
+def _why_unusable(plan: Plan, view: View, composition: Composition) -> str:
+    """Why the job cannot move to a plan that its author chose; "" if it can."""
+    job, observed = view.job, view.observed
+    failed = failed_attempt(observed.epochs, plan, view.now)
+    if failed is not None:
+        return f"it failed in epoch {failed.epoch}: {failed.failures[0].sentence}"
+    most = most_gpus(job, observed)
+    if most is not None and plan.gpus > most:
+        uses = counted(plan.gpus, "GPU")
+        return f"it does not fit: it uses {uses}, the job may use {most}"
+    found = faults(plan, job.workload, composition)
+    return f"it does not fit: {found[0]}" if found else ""
 
 
 def recommend(
