@@ -26,7 +26,7 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import CONNECTIONS, ApiRefused, Body, KubeApi
 from heddle_operator.kube.malformed_objects import MalformedObjects
 from heddle_operator.kube.namespace_rules import NamespaceRules
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.kube.pod_events import PodEvents, waits_silently
 from heddle_operator.kube.record_store import RecordStore
 from heddle_operator.kube.references.plan import PlanReference
@@ -303,7 +303,7 @@ class KubeCluster:
         return time.monotonic() + self._offset_s
 
     def _path(self, plural: str, *name: str) -> str:
-        return joined("/api/v1/namespaces", self.job.metadata.namespace, plural, *name)
+        return object_path("/api/v1/namespaces", self.job.metadata.namespace, plural, *name)
 
 
 def _node_of(pod: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from heddle_operator.inventory.quotas import headroom_of, is_quota_refusal, quota_in
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, KubeApi
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.ports.lone_request import LoneRequest
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.snapshot import Headroom
@@ -40,7 +40,7 @@ class NamespaceRules:
         self._api = api
         self._cache = cache
         self._namespace = namespace
-        self._path = joined("/api/v1/namespaces", namespace)
+        self._path = object_path("/api/v1/namespaces", namespace)
         self._trigger = trigger
         self._asking = LoneRequest()
         self._taught: Mapping[str, Any] | None = None

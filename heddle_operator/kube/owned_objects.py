@@ -23,7 +23,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.labels import EVICTABLE_LABEL, ONE_AT_A_TIME
 from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.earlier_objects import EarlierObjects
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.resources.disruption_budget import (
     Mark,
     budget_body,
@@ -63,8 +63,8 @@ class JobObjects:
         self._api = api
         self._reporter = reporter
         namespace = job.metadata.namespace
-        self._core = joined("/api/v1/namespaces", namespace)
-        self._budgets = joined("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
+        self._core = object_path("/api/v1/namespaces", namespace)
+        self._budgets = object_path("/apis/policy/v1/namespaces", namespace, "poddisruptionbudgets")
         self.refused = ""
         self._budgeted: dict[Mark, tuple[int, float]] = {}  # what it keeps, until when that holds
         self._taken: dict[Mark, str] = {}
@@ -89,8 +89,8 @@ class JobObjects:
             EarlierJobRemains: the Secret of an earlier job has its name.
             NameTaken: somebody else's Secret has it.
         """
-        path, name = joined(self._core, "secrets"), token_name(self._job)
-        held = await self._found(joined(path, name), "Secret")
+        path, name = object_path(self._core, "secrets"), token_name(self._job)
+        held = await self._found(object_path(path, name), "Secret")
         if held is None:
             held = await self._api.create(path, token_body(self._job, secrets.token_urlsafe(32)))
         token = (held.get("data") or {}).get("token")
@@ -165,7 +165,7 @@ class JobObjects:
         return True
 
     async def _put_budget(self, least: int, covers: Mark) -> None:
-        path = joined(self._budgets, budget_name(self._job, covers))
+        path = object_path(self._budgets, budget_name(self._job, covers))
         held = await self._found(path, "PodDisruptionBudget")
         body = budget_body(self._job, least, covers)
         if held is None and least > 0:
@@ -181,7 +181,7 @@ class JobObjects:
             ApiRefused: one cannot be deleted.
         """
         for covers in (None, ONE_AT_A_TIME):
-            path = joined(self._budgets, budget_name(self._job, covers))
+            path = object_path(self._budgets, budget_name(self._job, covers))
             with contextlib.suppress(NameTaken):
                 held = await self._found(path, "PodDisruptionBudget")
                 if held is not None:
@@ -196,7 +196,7 @@ class JobObjects:
         """
         seen = pod["metadata"]
         change = {"metadata": {"uid": seen["uid"], "labels": {EVICTABLE_LABEL: mark}}}
-        await self._api.patch(joined(self._core, "pods", seen["name"]), change)
+        await self._api.patch(object_path(self._core, "pods", seen["name"]), change)
 
     async def delete_job(self) -> None:
         """Delete the job itself, unless another one has its name by now.
@@ -205,7 +205,7 @@ class JobObjects:
             ApiRefused: it cannot be deleted.
         """
         metadata = self._job.metadata
-        path = joined(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
+        path = object_path(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
         await self._api.delete(path, uid=metadata.uid)
 
     async def write_status(self, status: Mapping[str, Any]) -> None:
@@ -230,7 +230,7 @@ class JobObjects:
     async def _patch_status(self, status: Mapping[str, Any]) -> None:
         """Write it to the version that is known to be this job's: a status ignores a uid."""
         metadata = self._job.metadata
-        path = joined(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
+        path = object_path(f"{JOBS}/namespaces", metadata.namespace, "heddlejobs", metadata.name)
         if not self._version:
             held = await self._api.get(path)
             if held["metadata"]["uid"] != metadata.uid:
@@ -246,7 +246,7 @@ class JobObjects:
         Where the API server has no answer for it now, it is tried again a few times.
         """
         namespace = self._job.metadata.namespace
-        path = joined("/apis/events.k8s.io/v1/namespaces", namespace, "events")
+        path = object_path("/apis/events.k8s.io/v1/namespaces", namespace, "events")
         body = event_body(self._job, event, now_micro(), self._reporter)
         for times in range(1, EVENT_TRIES + 1):
             try:
@@ -268,7 +268,7 @@ class JobObjects:
         """
         for pod in pods:
             metadata = pod["metadata"]
-            path = joined(self._core, "pods", metadata["name"])
+            path = object_path(self._core, "pods", metadata["name"])
             await self._api.delete(path, metadata["uid"], grace_s)
 
 

@@ -13,8 +13,8 @@ from urllib.parse import quote
 _SAFE_PATH = re.compile(r"(/[A-Za-z0-9._~:%-]+)+")
 
 
-def joined(*segments: str) -> str:
-    """The path below a collection, or a collection's own: `joined("/api/v1/nodes", name)`.
+def object_path(*segments: str) -> str:
+    """The path below a collection, or a collection's own: `object_path("/api/v1/nodes", name)`.
 
     Args:
         segments: the first may be a path already; each other one is one segment, escaped.

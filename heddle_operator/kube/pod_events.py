@@ -16,7 +16,7 @@ from typing import Any
 
 from heddle_operator.apis.times import wall_s
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.ports.lone_request import LoneRequest
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.reasons import StartCause
@@ -49,7 +49,7 @@ class PodEvents:
 
     def __init__(self, api: KubeApi, namespace: str, trigger: Trigger) -> None:
         self._api = api
-        self._path = joined("/api/v1/namespaces", namespace, "events")
+        self._path = object_path("/api/v1/namespaces", namespace, "events")
         self._trigger = trigger
         self._words: dict[str, Obstacle] = {}
         self._asking = LoneRequest()

@@ -24,7 +24,7 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import ApiRefused, Body, KubeApi
 from heddle_operator.kube.earlier_objects import EarlierObjects
 from heddle_operator.kube.malformed_objects import MalformedObjects
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.resources.epoch_config_map import (
     check_size,
@@ -237,5 +237,5 @@ class RecordStore:
 
     def _path(self, *epochs: int) -> str:
         names = (epoch_name(self._job, epoch) for epoch in epochs)
-        folder = joined("/api/v1/namespaces", self._job.metadata.namespace, "configmaps")
-        return joined(folder, *names)
+        folder = object_path("/api/v1/namespaces", self._job.metadata.namespace, "configmaps")
+        return object_path(folder, *names)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from heddle_operator.apis.labels import JOB_LABEL
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import KubeApi
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.kube.reflector import Collection, Reflector
 
 _HAS_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -77,7 +77,9 @@ def job_reflectors(
 
 
 def _path(group: str, namespace: str, plural: str) -> str:
-    return joined(f"{group}/namespaces", namespace, plural) if namespace else f"{group}/{plural}"
+    return (
+        object_path(f"{group}/namespaces", namespace, plural) if namespace else f"{group}/{plural}"
+    )
 
 
 def _version_of(body: Body) -> int:

@@ -23,7 +23,7 @@ from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.apis.labels import EPOCH_LABEL, JOB_LABEL, WORKER
 from heddle_operator.inventory.requests import owner_uid
 from heddle_operator.kube.client import ApiRefused, KubeApi, connect
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.kube.references.config import referenced_config
 from heddle_operator.resources.checkpoint_job import (
     check_accepted,
@@ -91,7 +91,7 @@ async def run_verb(
         assert checkpoint is not None, "it was checked"
         arguments = (verb.name, checkpoint.path, *verb.arguments)
         name = checkpoint_job_name(held, verb.name, secrets.token_hex(SUFFIX_BYTES))
-        jobs = joined("/apis/batch/v1/namespaces", where, "jobs")
+        jobs = object_path("/apis/batch/v1/namespaces", where, "jobs")
         try:
             body = checkpoint_job_body(held, defaults, name, arguments)
             await _may(api.create(jobs, body), creates=True)
@@ -101,7 +101,7 @@ async def run_verb(
             options = {"kind": "DeleteOptions", "apiVersion": "v1"}
             options["propagationPolicy"] = "Background"  # else a Job leaves its pod behind
             with contextlib.suppress(ApiRefused):
-                await api.call("DELETE", joined(jobs, name), options)
+                await api.call("DELETE", object_path(jobs, name), options)
                 say(f"Job {where}/{name} is deleted")
             raise
 
@@ -135,12 +135,12 @@ async def _defaults(api: KubeApi, job: HeddleJob) -> WorkerDefaults:
     Raises:
         OperatorError: no record tells, or the caller may not read it.
     """
-    core = joined("/api/v1/namespaces", job.metadata.namespace)
+    core = object_path("/api/v1/namespaces", job.metadata.namespace)
     try:
-        secret = await _may(api.get(joined(core, "secrets", token_name(job))))
+        secret = await _may(api.get(object_path(core, "secrets", token_name(job))))
         token = base64.b64decode((secret.get("data") or {})["token"]).decode()
         selector = f"{JOB_LABEL}={job.name}"
-        rows = await _may(api.get(joined(core, "configmaps"), labelSelector=selector))
+        rows = await _may(api.get(object_path(core, "configmaps"), labelSelector=selector))
         mine = [row for row in rows["items"] if owner_uid(row["metadata"]) == job.metadata.uid]
     except ApiRefused as error:
         if error.status != 404:
@@ -173,7 +173,7 @@ async def _followed(
 ) -> int:
     """Show the log of a Job's pod until it ends; the exit code."""
     pod = await _started(api, namespace, name, say)
-    path = joined("/api/v1/namespaces", namespace, "pods", pod["metadata"]["name"])
+    path = object_path("/api/v1/namespaces", namespace, "pods", pod["metadata"]["name"])
     shown, said = 0, ""
     while True:
         code = _exit_code(pod)  # before the log is read, so that all of it is shown
@@ -207,7 +207,7 @@ async def _started(api: KubeApi, namespace: str, name: str, say: Callable[[str],
     Raises:
         _NotStarted: it does not within START_S.
     """
-    pods, said, why = joined("/api/v1/namespaces", namespace, "pods"), "", ""
+    pods, said, why = object_path("/api/v1/namespaces", namespace, "pods"), "", ""
     until_s = time.monotonic() + START_S
     while time.monotonic() < until_s:
         rows: list[Json] = (await _may(api.get(pods, labelSelector=f"job-name={name}")))["items"]
@@ -241,7 +241,7 @@ def _why_waiting(pod: Mapping[str, Any]) -> str:
 
 async def _why_no_pod(api: KubeApi, namespace: str, name: str) -> str:
     """What the Job's controller says of a pod that it cannot create; "" if nothing."""
-    events = joined("/api/v1/namespaces", namespace, "events")
+    events = object_path("/api/v1/namespaces", namespace, "events")
     selector = f"involvedObject.kind=Job,involvedObject.name={name},type=Warning"
     with contextlib.suppress(ApiRefused):  # not everybody may read them
         rows = (await api.get(events, fieldSelector=selector))["items"]

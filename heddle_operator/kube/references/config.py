@@ -8,7 +8,7 @@ from typing import Any
 from heddle_operator.apis.errors import InvalidJob
 from heddle_operator.apis.model import config_in, config_reference
 from heddle_operator.kube.client import KubeApi
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 
 
 async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -31,5 +31,5 @@ async def referenced_config(api: KubeApi, body: Mapping[str, Any]) -> Mapping[st
             )
         return None
     namespace = body["metadata"].get("namespace", "default")
-    held = await api.get(joined("/api/v1/namespaces", namespace, "configmaps", name))
+    held = await api.get(object_path("/api/v1/namespaces", namespace, "configmaps", name))
     return config_in(name, held.get("data") or {})

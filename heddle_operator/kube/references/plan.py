@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heddle_operator.kube.client import ApiRefused, KubeApi
-from heddle_operator.kube.paths import joined
+from heddle_operator.kube.paths import object_path
 from heddle_operator.state.plan_reply import ReferencedPlan, read_plan_reference
 
 REFERENCE_S = 4.0  # the ConfigMap is read again after so long
@@ -28,7 +28,7 @@ class PlanReference:
             return None
         read_s, found = self._known
         if found is None or found.name != name or now - read_s > REFERENCE_S:
-            path = joined("/api/v1/namespaces", self._namespace, "configmaps", name)
+            path = object_path("/api/v1/namespaces", self._namespace, "configmaps", name)
             try:
                 body = await self._api.get(path)
             except ApiRefused as error:

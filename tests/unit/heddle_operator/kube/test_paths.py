@@ -6,28 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heddle_operator.kube.paths import is_plain, joined
+from heddle_operator.kube.paths import is_plain, object_path
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
 
 
 def test_a_name_becomes_a_segment():
     assert (
-        joined("/api/v1/namespaces", "ns", "configmaps", "tiny-epoch-1") == f"{MAPS}/tiny-epoch-1"
+        object_path("/api/v1/namespaces", "ns", "configmaps", "tiny-epoch-1")
+        == f"{MAPS}/tiny-epoch-1"
     )
-    assert joined("/api/v1/nodes") == "/api/v1/nodes"
+    assert object_path("/api/v1/nodes") == "/api/v1/nodes"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../../kube-system/secrets/x", "%2e%2e"])
 def test_what_would_leave_the_collection_is_no_name(name):
     with pytest.raises(ValueError, match="is no name of an object"):
-        joined(MAPS, name)
+        object_path(MAPS, name)
 
 
 @given(st.text(max_size=20))
 def test_whatever_a_name_holds_it_is_one_segment_without_a_query(name):
     try:
-        path = joined(MAPS, name)
+        path = object_path(MAPS, name)
     except ValueError:
         return
     assert is_plain(path)
