@@ -26,7 +26,7 @@ from heddle_operator.controller.effective_spec import (
 from heddle_operator.controller.job_work import ControllerContext, JobWork
 from heddle_operator.controller.reconciler import nothing_is_left
 from heddle_operator.controller.writers.event_posts import EventPosts
-from heddle_operator.controller.writers.job_status import RETRY_S, JobStatus, until_done
+from heddle_operator.controller.writers.status_writer import RETRY_S, StatusWriter, until_done
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.kube.references.config import referenced_config
@@ -74,7 +74,7 @@ class JobController:
         self._seen: tuple[Decision, Observed] | None = None
         self._holders: tuple[str, HolderCount] | None = None
         self._posts = EventPosts()
-        self._status = JobStatus(body, context, self._posts)
+        self._status = StatusWriter(body, context, self._posts)
         self._is_gone = False
         self._work: JobWork | None = None
         self._rests = False
@@ -340,7 +340,7 @@ class JobController:
         return tuple(change.stall_s for change in seen if change.reason != "loss")
 
     async def _refuse(self, sentence: str, reason: Refused = "InvalidSpec") -> None:
-        """See `JobStatus.refuse`."""
+        """See `StatusWriter.refuse`."""
         trains = self._trains or (reason == "NewerRecord" and bool(self._own("Pod")))
         await self._status.refuse(sentence, reason, trains)
 
