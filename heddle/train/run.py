@@ -186,8 +186,8 @@ class LocalRun:
             self._planning,
             self._trigger,
             Settings(plan_seed=self.options.seed, report_wait_s=REPORT_WAIT_S),
-            self._take_decision,
-            self.recorder.stalls_s,
+            on_decision=self._take_decision,
+            stalls_s=self.recorder.stalls_s,
         )
         for node in self.options.nodes.nodes:
             self.cluster.join(node, since_s=0.0)

@@ -141,9 +141,9 @@ class JobController:
             objects,
             self._context,
             self.trigger,
-            self._note,
-            self._stalls_s,
-            lambda event: self._posts.post(objects, event),
+            on_decision=self._note,
+            stalls_s=self._stalls_s,
+            on_event=lambda event: self._posts.post(objects, event),
         )
 
     async def _effective_spec(self) -> EffectiveSpec | None:

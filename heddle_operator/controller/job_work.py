@@ -81,6 +81,7 @@ class JobWork:
         objects: JobObjects,
         context: ControllerContext,
         trigger: Trigger,
+        *,
         on_decision: Callable[[Decision, Observed, float], None],
         stalls_s: Callable[[], tuple[float, ...]],
         on_event: Callable[[RecordEvent], None],
@@ -124,11 +125,11 @@ class JobWork:
             self._planner,
             trigger,
             context.settings,
-            on_decision,
-            stalls_s,
-            on_event,
-            context.arbiter,
-            NodeSpeeds(job.workload.model, profile),
+            on_decision=on_decision,
+            stalls_s=stalls_s,
+            on_event=on_event,
+            arbiter=context.arbiter,
+            speeds=NodeSpeeds(job.workload.model, profile),
         )
 
     async def close(self, is_gone: bool) -> None:

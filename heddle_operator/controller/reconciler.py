@@ -77,6 +77,7 @@ class Reconciler:
         planning: PlannerClient,
         trigger: Trigger,
         settings: Settings,
+        *,
         on_decision: Callable[[Decision, Observed, float], None] = lambda *_: None,
         stalls_s: Callable[[], tuple[float, ...]] = tuple,
         on_event: Callable[[RecordEvent], None] = lambda _: None,

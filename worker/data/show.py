@@ -87,15 +87,15 @@ def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> 
     if corpus.mask is not None:
         learnt = np.count_nonzero(corpus.mask) / max(1, len(corpus.mask))
     return Contents(
-        prefix,
-        index.documents,
-        len(corpus.tokens),
-        index.dtype.name,
-        int(np.diff(bounds).max(initial=0)),
-        learnt,
-        notes.get("vocab"),
-        notes.get("end_of_document"),
-        tuple(beginnings),
+        prefix=prefix,
+        documents=index.documents,
+        tokens=len(corpus.tokens),
+        token_type=index.dtype.name,
+        longest=int(np.diff(bounds).max(initial=0)),
+        learnt=learnt,
+        vocab=notes.get("vocab"),
+        end_of_document=notes.get("end_of_document"),
+        beginnings=tuple(beginnings),
     )
 
 
