@@ -60,7 +60,6 @@ class SearchTurns:
     """
 
     def __init__(self, slots: int) -> None:
-        self._slots = slots
         self._free = slots
         self._rounds = Counter[int]()  # by rank, of the last search that began
         # Round of a job's next search of a rank, where it is to come.

@@ -24,7 +24,6 @@ from aiohttp import web
 from tests.fakes.api_discovery import discovery
 
 Body = dict[str, Any]
-SUBRESOURCES = ("status", "log")
 REASONS = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 422: "Invalid"}
 
 

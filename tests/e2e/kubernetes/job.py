@@ -100,14 +100,6 @@ class Job:
         found: Json = self.wait(lambda status: status.get("phase") == phase, phase)["status"]
         return found
 
-    def wait_for_epoch_after(self, epoch: int) -> Json:
-        """The status, once a newer epoch trains."""
-        found: Json = self.wait(
-            lambda status: status.get("epoch", 0) > epoch and status["phase"] == "Running",
-            f"an epoch after {epoch}",
-        )["status"]
-        return found
-
     @property
     def epoch(self) -> int:
         """The epoch that trains."""

@@ -7,8 +7,6 @@ import pytest
 from heddle_operator.state.actions import SendHalt
 from tests.fakes.operator import FakeOperator, a_cluster, a_job
 
-TIMEOUT_S = 10.0
-
 
 def running(*nodes, **elastic):
     job = a_job(**elastic)
