@@ -87,15 +87,42 @@ def test_records_of_more_than_five_fields_are_built_by_keyword():
     ]
 
 
-def test_no_call_hides_its_arguments_in_a_starred_tuple():
-    assert not [
-        f"{name(path)}:{node.lineno}"
-        for path in PYTHON
-        for node in ast.walk(ast.parse(path.read_text()))
+def starred(tree: ast.AST) -> list[ast.expr]:
+    """What is unpacked into the arguments of calls."""
+    return [
+        given.value
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         for given in node.args
-        if isinstance(given, ast.Starred) and isinstance(given.value, ast.Tuple)
+        if isinstance(given, ast.Starred)
     ]
+
+
+def test_no_call_hides_its_arguments_in_a_starred_tuple():
+    assert not [
+        f"{name(path)}:{given.lineno}"
+        for path in PYTHON
+        for given in starred(ast.parse(path.read_text()))
+        if isinstance(given, ast.Tuple)
+    ]
+
+
+def test_no_function_names_a_tuple_only_to_star_it_in_one_call():
+    hidden = set()
+    for path in SOURCES:
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+            reads = Counter(node.id for node in names if isinstance(node.ctx, ast.Load))
+            tuples = {
+                ast.unparse(node.targets[0])
+                for node in ast.walk(function)
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+            }
+            once = {given.id for given in starred(function) if isinstance(given, ast.Name)}
+            hidden |= {(name(path), one) for one in once & tuples if reads[one] == 1}
+    assert not hidden
 
 
 def test_an_error_of_several_mistakes_says_which_by_its_code():

@@ -200,8 +200,8 @@ class _Drawing(NamedTuple):
         for name in WORK:
             for number, (start_s, length_s) in enumerate(spans[name], 1):
                 if length_s >= self.step_s / 80:
-                    middle = (start_s + length_s / 2, s)
-                    axes.text(*middle, str(number), color="w", ha="center", va="center", size=7)
+                    at_s = start_s + length_s / 2
+                    axes.text(at_s, s, str(number), color="w", ha="center", va="center", size=7)
 
     def _shares(self, axes: Axes, s: int, replica: ReplicaCost, last_s: float) -> None:
         """Shares of the time that one stage sends, and works forward and backward."""

@@ -362,9 +362,16 @@ def rank_times(
 ) -> tuple[RankTimes, ...]:
     """The seconds of every instruction of every rank, by rank; errors as of `cost_of`."""
     priced = cost_of(plan, workload, composition, profile)
-    longest = priced.sync_s, priced.optimizer_s, priced.broadcast_s
     return tuple(
-        RankTimes(one.forward_s, one.backward_s, one.to_previous_s, one.to_next_s, *longest)
+        RankTimes(
+            forward_s=one.forward_s,
+            backward_s=one.backward_s,
+            to_previous_s=one.to_previous_s,
+            to_next_s=one.to_next_s,
+            sync_s=priced.sync_s,
+            optimizer_s=priced.optimizer_s,
+            broadcast_s=priced.broadcast_s,
+        )
         for replica in priced.replicas
         for one, stage in zip(replica.stages, plan.templates[replica.template].stages, strict=True)
         for _ in range(stage.tp)

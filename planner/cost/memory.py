@@ -170,14 +170,21 @@ class StageMemory:
     @property
     def state_bytes(self) -> int:
         """Memory that stays from step to step."""
-        held = self.weights, self.gradients, self.optimizer, self.communication
-        return formulas.state_bytes(*held)
+        return formulas.state_bytes(
+            self.weights, self.gradients, self.optimizer, self.communication
+        )
 
     @property
     def peak_bytes(self) -> int:
         """The most of an iteration."""
-        held = self.activations, self.boundary, self.logits, self.working
-        return formulas.peak_bytes(self.state_bytes, *held, self.transient)
+        return formulas.peak_bytes(
+            self.state_bytes,
+            self.activations,
+            self.boundary,
+            self.logits,
+            self.working,
+            self.transient,
+        )
 
 
 def boundary_bytes(workload: Workload, micro_batch: int) -> int:

@@ -97,8 +97,8 @@ def _fastest_of_ways(
             entry = profile.layers.get(("moe_block", kind, tp, b))
             seconds = layer_seconds(entry) if entry else 0.0
         else:
-            asked = workload, profile, sites, kind, Tiling(tp, ep, etp), b
-            exchanged_s = exchange_seconds(*asked, known)
+            tiling = Tiling(tp, ep, etp)
+            exchanged_s = exchange_seconds(workload, profile, sites, kind, tiling, b, known)
             if exchanged_s is None:
                 continue
             exchanged_s *= formulas.exchanged_passes(recomputes_all=False)
@@ -106,7 +106,7 @@ def _fastest_of_ways(
         ways = ep * (etp or tp)
         if ways not in best or seconds < best[ways][0]:
             best[ways] = (seconds, (ep, etp))
-    return [tiling for _, (_, tiling) in sorted(best.items())]
+    return [fastest for _, (_, fastest) in sorted(best.items())]
 
 
 def _powers(count: int) -> list[int]:
@@ -142,8 +142,7 @@ def exchange_seconds(
             key = gpu_type, tiling, micro_batch, layout
             if key not in known:
                 busy = {node.name: node.gpus for node in used}
-                asked = workload, profile, tiling, devices, micro_batch, busy
-                known[key] = expert_seconds(*asked)
+                known[key] = expert_seconds(workload, profile, tiling, devices, micro_batch, busy)
             return known[key]
     return None
 

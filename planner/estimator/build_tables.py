@@ -114,8 +114,9 @@ def pricing_of(
     sites = _sites(axes, composition, by_type=by_type, any_speed=any_speed)
     gpus_allowed = max_gpus.allowed(composition)
     known: KnownExchanges = {}
-    asked = workload, composition, profile, options, allow_ep, sites, gpus_allowed
-    variants = _variants(*asked, known)
+    variants = _variants(
+        workload, composition, profile, options, allow_ep, sites, gpus_allowed, known
+    )
     if by_type:
         room_by_type = room_of(composition)
         room = [room_by_type[option] for option in options]
@@ -181,8 +182,9 @@ def _variants(
     for option, site in zip(options, sites, strict=True):
         key = option, site.layout
         if key not in known:
-            asked = workload, composition, profile, option, allow_ep
-            known[key] = variants_of(*asked, site.nodes[0], gpus, exchanges)
+            known[key] = variants_of(
+                workload, composition, profile, option, allow_ep, site.nodes[0], gpus, exchanges
+            )
     return tuple(known[option, site.layout] for option, site in zip(options, sites, strict=True))
 
 

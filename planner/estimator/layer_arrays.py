@@ -147,8 +147,9 @@ class LayerArrays:
             except UnprofiledConfiguration:
                 return
             tiling = Tiling(tp, variant.ep, etp)
-            asked = self._workload, self._profile, sites.nodes, gpu_type, tiling, b
-            found_s = exchange_seconds(*asked, self._known)
+            found_s = exchange_seconds(
+                self._workload, self._profile, sites.nodes, gpu_type, tiling, b, self._known
+            )
             if found_s is None:
                 return
             exchanged_s = found_s

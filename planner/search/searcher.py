@@ -251,8 +251,15 @@ class Searcher:
                     break
                 cooling = COLD / hot
                 first, last = (min(1.0, plans / share) for plans in (done, done + steps))
-                temperatures = hot * cooling**first, hot * cooling**last
-                anneal(self.pricing.tables, limits, self._work, pool, steps, *temperatures)
+                anneal(
+                    self.pricing.tables,
+                    limits,
+                    self._work,
+                    pool,
+                    steps,
+                    hot * cooling**first,
+                    hot * cooling**last,
+                )
                 self.evaluations += steps
                 self._take_best(pool)
             if turn.end_s < math.inf:

@@ -143,9 +143,16 @@ class ExactSearch:
     def _expand(self) -> None:
         """Visit every set one step from the best one that was not taken yet."""
         _, counts = heappop(self._heap)
-        deepest = self._request.deepest
-        room = self._room, self._limits
-        self._visit_all(adjacent(counts, self._choices, self._pool(), deepest, *room))
+        self._visit_all(
+            adjacent(
+                counts,
+                self._choices,
+                self._pool(),
+                self._request.deepest,
+                self._room,
+                self._limits,
+            )
+        )
 
     def _pool(self) -> list[Structure]:
         """For each demand of GPUs the templates that need least GPU time, the best ones first."""
