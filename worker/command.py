@@ -26,6 +26,8 @@ from worker.log_lines import FORMATS
 
 if TYPE_CHECKING:
     from worker.contract import TrainingSpec
+    from worker.device.environment import DeviceKind
+    from worker.gpu_wire import WireName
 
 
 A_DAY_S = 86400.0
@@ -154,30 +156,19 @@ def agent(
     It prints one line of JSON with its port as soon as it listens.
     """
     import asyncio
-    import logging
 
     from worker.agent.fork_server_start import start_fork_server
-    from worker.device.fabric import adapters, check_fabric, interfaces
-    from worker.device.gpus import Nvml, device_kind
-    from worker.gpu_wire import VARIABLE as WIRE
-    from worker.gpu_wire import wire_asked
     from worker.log_lines import configure, note
 
     if ignore_sigterm:  # the fork server and the ranks inherit it
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure(log_format)
     note(job=job, pod=pod)
-    left_out = click.get_current_context().args
-    if left_out:
-        words = "options of a newer operator are left out: %s"
-        logging.getLogger(__name__).warning(words, " ".join(left_out))
+    _warn_of_left_out()
     _require_number(peer_timeout_s, "--peer-timeout-s")
     _require_number(grace_s, "--grace-s")
     token = _token(Path(token_file))
-    kind = "cpu" if emulate else device_kind(device, Nvml(), gpus)
-    wire = wire_asked(kind, os.environ.get(WIRE, ""))
-    if kind == "cuda":
-        check_fabric(os.environ, interfaces(), adapters())
+    kind, wire = _checked_device("cpu" if emulate else device, gpus)
     fork_server = start_fork_server(host, kind)  # its imports take longest
     from worker.agent.agent import AgentSettings
     from worker.agent.pod import run_pod
@@ -199,6 +190,34 @@ def agent(
         rank_entry=rank_entry,
     )
     sys.exit(asyncio.run(run_pod(settings, port, exit_with_parent, fork_server)))
+
+
+def _warn_of_left_out() -> None:
+    """Log the options that only a newer operator knows."""
+    import logging
+
+    left_out = click.get_current_context().args
+    if left_out:
+        words = "options of a newer operator are left out: %s"
+        logging.getLogger(__name__).warning(words, " ".join(left_out))
+
+
+def _checked_device(asked: str, gpus: int) -> tuple[DeviceKind, WireName]:
+    """The device and the wire of the ranks, once what NCCL was told to use is there.
+
+    Raises:
+        DeviceUnusable: a GPU, an interface or an adapter that is asked for is not there.
+    """
+    from worker.device.fabric import adapters, check_fabric, interfaces
+    from worker.device.gpus import Nvml, device_kind
+    from worker.gpu_wire import VARIABLE as WIRE
+    from worker.gpu_wire import wire_asked
+
+    kind = device_kind(asked, Nvml(), gpus)
+    wire = wire_asked(kind, os.environ.get(WIRE, ""))
+    if kind == "cuda":
+        check_fabric(os.environ, interfaces(), adapters())
+    return kind, wire
 
 
 def _require_number(value: float, option: str) -> None:

@@ -45,7 +45,13 @@ from planner.model.workload import RECOMPUTATIONS, GpuWire, MemoryRule, Precisio
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import Profile
 from planner.program import INTERRUPTED
-from planner.request import DEFAULT_MAX_TEMPLATES, Method, Objective, PlanRequest
+from planner.request import (
+    DEFAULT_MAX_TEMPLATES,
+    Method,
+    Objective,
+    PlanAnswer,
+    PlanRequest,
+)
 from planner.wording import counted, did_you_mean
 
 PLAN_HELP = """Find the best plan for a set of GPUs.
@@ -257,19 +263,24 @@ def plan(
         from heddle.cli.pictures import draw_plan
 
         draw_plan(picture, found.plan, found.cost, profile, request.workload)
-    if export is not None:
-        from heddle.cli.megatron import megatron_arguments
-
-        click.echo(megatron_arguments(found.plan, request.workload))
-    elif output == "json":
-        click.echo(json.dumps(found.to_json(request, profile), indent=2))
-    else:
-        click.echo(plan_table(found.plan, found.cost))
-        click.echo(f"\n{answer_sentences(found, request, profile)}")
+    _print_answer(found, request, profile, export or output)
     if not interrupted.is_wanted:
         return 0
     click.echo("The search was interrupted; this is the best plan that it found.", err=True)
     return INTERRUPTED
+
+
+def _print_answer(found: PlanAnswer, request: PlanRequest, profile: Profile, form: str) -> None:
+    """Print a plan as a table, as JSON, or as the arguments of Megatron-LM."""
+    if form == "megatron":
+        from heddle.cli.megatron import megatron_arguments
+
+        click.echo(megatron_arguments(found.plan, request.workload))
+    elif form == "json":
+        click.echo(json.dumps(found.to_json(request, profile), indent=2))
+    else:
+        click.echo(plan_table(found.plan, found.cost))
+        click.echo(f"\n{answer_sentences(found, request, profile)}")
 
 
 def _given() -> set[str]:

@@ -68,28 +68,9 @@ def training(
         )
     dataset = Dataset(spec.data, spec.sequence_length, model.vocab)
     counted = [tensor.name for tensor in model_tensors(model) if tensor.is_counted]
-    weights = {
-        tensor.name: initial_rows(
-            spec.seed,
-            model.arithmetic.initial_deviation,
-            tensor,
-            0,
-            tensor.shape[tensor.dim or 0],
-        )
-        for tensor in model_tensors(model)
-    }
+    weights = _initial_weights(spec, model)
     trained = [weight.requires_grad_() for name, weight in weights.items() if name not in counted]
-    groups: list[dict[str, object]] = [
-        {"params": [w for w in trained if w.dim() > 1]},
-        {"params": [w for w in trained if w.dim() == 1], "weight_decay": 0.0},
-    ]
-    adam = torch.optim.AdamW(
-        groups,
-        lr=spec.learning_rate,
-        betas=spec.betas,
-        eps=spec.epsilon,
-        weight_decay=spec.weight_decay,
-    )
+    adam = _optimizer(spec, trained)
     shown = {name: weight.detach() for name, weight in weights.items()}
     size, scale = micro_batch or spec.global_batch, Scale(spec)
     for step in itertools.count():
@@ -118,6 +99,29 @@ def training(
                 _level(weights[name], found, spec.router_bias_rate)
         scale.learn(is_finite)
         yield loss, shown
+
+
+def _initial_weights(spec: TrainingSpec, model: ModelShape) -> Weights:
+    deviation = model.arithmetic.initial_deviation
+    return {
+        tensor.name: initial_rows(spec.seed, deviation, tensor, 0, tensor.shape[tensor.dim or 0])
+        for tensor in model_tensors(model)
+    }
+
+
+def _optimizer(spec: TrainingSpec, trained: list[torch.Tensor]) -> torch.optim.AdamW:
+    """AdamW, which decays matrices alone."""
+    groups: list[dict[str, object]] = [
+        {"params": [w for w in trained if w.dim() > 1]},
+        {"params": [w for w in trained if w.dim() == 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=spec.learning_rate,
+        betas=spec.betas,
+        eps=spec.epsilon,
+        weight_decay=spec.weight_decay,
+    )
 
 
 def train(
