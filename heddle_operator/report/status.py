@@ -26,7 +26,7 @@ from heddle_operator.report.conditions import (
     time_text,
     with_times,
 )
-from heddle_operator.report.timings import reconfigurations
+from heddle_operator.report.timings import Reconfiguration, reconfigurations
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.gpu_limits import usable_gpus
 from heddle_operator.state.decision import Decision
@@ -114,17 +114,20 @@ def status_of(
         status["checkpoint"] = saved
     changes = reconfigurations(observed)
     if changes:
-        last = changes[-1]
-        status["lastReconfiguration"] = {
-            "epoch": last.epoch,
-            "reason": last.reason,
-            "stallSeconds": round(last.stall_s, 4),
-            "parts": {name: round(part, 4) for name, part in last.parts.items()},
-            "bytesMoved": last.bytes_moved,
-        }
+        status["lastReconfiguration"] = _reconfiguration(changes[-1])
     elif "lastReconfiguration" in before:
         status["lastReconfiguration"] = before["lastReconfiguration"]
     return _fitted(status, before)
+
+
+def _reconfiguration(last: Reconfiguration) -> Status:
+    return {
+        "epoch": last.epoch,
+        "reason": last.reason,
+        "stallSeconds": round(last.stall_s, 4),
+        "parts": {name: round(part, 4) for name, part in last.parts.items()},
+        "bytesMoved": last.bytes_moved,
+    }
 
 
 def refused_status(

@@ -152,13 +152,7 @@ def prepare(
             parts = _read_all(work, how, dict(zip(names, units, strict=True)), processes, told)
         if not any(part.documents for part in parts.values()):
             shutil.rmtree(folder, ignore_errors=True)
-            skipped = sum(part.skipped for part in parts.values())
-            why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
-            raise InvalidDataset(
-                f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
-                f"folders of {', '.join(READ)} files",
-                code="Missing",
-            )
+            raise _without_text(inputs, sum(part.skipped for part in parts.values()))
         _join(output, folder, names or list(parts), how, keys)
     except OSError as error:
         raise _unwritable(error.filename or output, error) from None
@@ -178,6 +172,15 @@ def prepare(
         unkept = keep(cache, name_of(names), output, SUFFIXES, known)
         return replace(made, unkept=unkept)
     return made
+
+
+def _without_text(inputs: Sequence[Path], skipped: int) -> InvalidDataset:
+    why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
+    return InvalidDataset(
+        f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
+        f"folders of {', '.join(READ)} files",
+        code="Missing",
+    )
 
 
 def _read_up_to(
