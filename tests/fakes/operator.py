@@ -121,3 +121,11 @@ def a_cluster(job: HeddleJob, *nodes: str, as_pipeline: bool = False) -> FakeClu
     for node in nodes:
         cluster.add_node(node)
     return cluster
+
+
+def running(*nodes: str, as_pipeline: bool = False, **elastic: object) -> FakeOperator:
+    """The operator of a job that trains on these nodes."""
+    job = a_job(**elastic)
+    operator = FakeOperator(job, a_cluster(job, *nodes, as_pipeline=as_pipeline))
+    operator.settle()
+    return operator

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import running
 
 LEAVER = "tiny-a-0"
 ORDERS = [tuple(f"tiny-{node}-0" for node in order) for order in itertools.permutations("abc")]
@@ -14,10 +14,8 @@ ORDERS = [tuple(f"tiny-{node}-0" for node in order) for order in itertools.permu
 
 def at_the_switch(change):
     """Every member is prepared and was told to switch, and nobody has moved yet."""
-    job = a_job(minGainPercent=0)
-    operator = FakeOperator(job, a_cluster(job, "a", "b", *("c" if change == "drain" else "")))
+    operator = running("a", "b", *("c" if change == "drain" else ""), minGainPercent=0)
     cluster = operator.cluster
-    operator.settle()
     if change == "drain":
         cluster.drain("a")
     else:

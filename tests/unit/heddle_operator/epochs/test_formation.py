@@ -6,7 +6,7 @@ import dataclasses
 
 from heddle_operator.epochs.formation import formation_fault
 from heddle_operator.state.actions import SendDirective
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 from tests.unit.heddle_operator.epochs.gathered import LIMITS, gathering, look
 from worker.contract import RankExit
 
@@ -40,9 +40,7 @@ def test_a_join_that_gathers_gives_way_to_an_evicted_pod_of_the_live_plan():
 
 
 def test_an_agent_that_comes_back_late_is_told_that_its_epoch_was_given_up():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
-    operator.settle()
+    operator = running("a", "b")
     old, live = (
         dataclasses.replace(operator.cluster.records.all[0], epoch=epoch, outcome=outcome)
         for epoch, outcome in ((2, "aborted"), (3, "live"))

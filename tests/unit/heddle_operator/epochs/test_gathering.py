@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod
 from heddle_operator.state.snapshot import Headroom, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running
 from tests.unit.heddle_operator.epochs.gathered import LIMITS, gathering, look
 
 
@@ -98,9 +98,7 @@ def test_an_agent_of_another_version_is_named():
 
 
 def test_an_evicted_pod_hands_its_state_over_before_it_goes():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
-    operator.settle()
+    operator = running("a", "b")
     pods = operator.cluster.pods
     pods["tiny-b-0"] = dataclasses.replace(pods["tiny-b-0"], deleting=True)
     operator.run(lambda _: len(operator.cluster.records.all) > 1)
@@ -111,9 +109,7 @@ def test_an_evicted_pod_hands_its_state_over_before_it_goes():
 
 def test_a_node_whose_pod_can_fork_no_more_rank_is_drained_all_the_same():
     """Its ranks are there; only a pod that must start one waits for its fork server."""
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
-    operator.settle()
+    operator = running("a", "b")
     operator.cluster.agents["tiny-b-0"].is_deaf = True
     operator.cluster.drain("b")
     operator.run(lambda _: len(operator.cluster.records.all) > 1)
@@ -123,10 +119,8 @@ def test_a_node_whose_pod_can_fork_no_more_rank_is_drained_all_the_same():
 
 
 def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_it():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = running("a", "b", "c")
     cluster = operator.cluster
-    operator.settle()
     cluster.kill_node("a")
     operator.run(lambda _: len(cluster.records.all) == 2)
     cluster.silence("tiny-b-0")
@@ -136,10 +130,8 @@ def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_i
 
 
 def test_a_recovery_does_not_wait_for_a_pod_that_must_start_again_while_others_suffice():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = running("a", "b", "c")
     cluster = operator.cluster
-    operator.settle()
     cluster.kill_node("a")
     operator.run(lambda _: cluster.records.all[-1].epoch == 2)
     cluster.kill_pod("tiny-c-0")
@@ -150,10 +142,8 @@ def test_a_recovery_does_not_wait_for_a_pod_that_must_start_again_while_others_s
 
 
 def test_it_waits_where_they_do_not_suffice():
-    job = a_job(minGPUs=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = running("a", "b", "c", minGPUs=2)
     cluster = operator.cluster
-    operator.settle()
     cluster.kill_node("a")
     operator.run(lambda _: cluster.records.all[-1].epoch == 2)
     cluster.kill_pod("tiny-c-0")

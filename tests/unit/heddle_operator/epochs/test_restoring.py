@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running
 
 EVERY = 4
 
@@ -83,9 +83,7 @@ def test_without_a_whole_checkpoint_the_state_is_lost():
 
 
 def test_a_job_without_a_path_ends_as_before():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
-    operator.settle()
+    operator = running("a")
     lose_everything(operator, "a")
     decision = operator.run(lambda found: found.phase == "Failed")
     assert decision.reason == "StateLost"

@@ -13,17 +13,10 @@ from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 from worker.contract import StepRecord
 
 IDLE = Drain()
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator
 
 
 def conditions(operator, holders=None, drain=IDLE, decision=None, **changes):

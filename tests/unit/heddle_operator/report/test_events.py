@@ -15,17 +15,10 @@ from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import Failure, StartFailure
 from heddle_operator.state.node_flap import NodeFlap
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import a_job, running, view_of
 from worker.contract import StepRecord
 
 IDLE = Drain()
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator
 
 
 def told(operator, drain=IDLE, **changes):
@@ -157,16 +150,18 @@ def test_who_is_waited_for_is_told_once_and_so_is_the_first_step_that_diverged()
     assert found == [("Diverged", "step 4 has loss nan, gradient norm 1")]
 
 
-def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
-    failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
+def events_after(failure):
+    """Events of an epoch that ends because a pod did not start."""
     closing = CloseEpoch(
         epoch=3, outcome="aborted", message=failure.sentence, failures=(), start_failures=(failure,)
     )
-    events = events_of(
-        view_of(a_job(), Observed(), 0.0),
-        Decision(actions=(closing,), phase="Running", message=""),
-        Drain(),
-    )
+    decision = Decision(actions=(closing,), phase="Running", message="")
+    return events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())
+
+
+def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt():
+    failure = StartFailure("b", "image", "pod tiny-b-0: ErrImagePull: no such image", 1)
+    events = events_after(failure)
     assert [(event.key, event.reason) for event in events][1:] == [("left-out-3-b", "NodeLeftOut")]
     assert events[1].related == RelatedObject("Node", "b")
     assert events[1].message == f"node b is left out for some time: {failure.sentence}"
@@ -174,14 +169,7 @@ def test_each_node_on_which_pods_did_not_start_is_told_of_once_for_each_attempt(
 
 def test_a_node_that_lacks_gpus_is_told_of_with_how_many():
     failure = StartFailure("b", "scheduling", "pod tiny-b-0: Insufficient nvidia.com/gpu", 1, 8)
-    closing = CloseEpoch(
-        epoch=3, outcome="aborted", message=failure.sentence, failures=(), start_failures=(failure,)
-    )
-    events = events_of(
-        view_of(a_job(), Observed(), 0.0),
-        Decision(actions=(closing,), phase="Running", message=""),
-        Drain(),
-    )
+    events = events_after(failure)
     assert events[1].message == f"node b has no room for 8 GPUs of the job: {failure.sentence}"
 
 

@@ -17,18 +17,11 @@ from heddle_operator.state.plan_reply import PlanKey, PlanReply
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 from tests.unit.heddle_operator.epochs.test_restoring import live_again, trained_to
 from tests.unit.heddle_operator.epochs.test_suspension import suspended
 from worker.checkpoint_records import BestCheckpoint
 from worker.contract import Report, SaveRecord, StepRecord
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator
 
 
 def status(operator, holders=None, before=None, now="T1", **changes):

@@ -12,14 +12,7 @@ from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import ObservedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
-
-
-def running(*nodes, as_pipeline=False, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes, as_pipeline=as_pipeline))
-    operator.settle()
-    return operator
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 
 
 def drain(operator, **changes):

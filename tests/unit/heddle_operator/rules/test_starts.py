@@ -19,7 +19,7 @@ from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import ObservedPod, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")
 NO_CPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient cpu")
@@ -92,10 +92,8 @@ def test_a_bad_node_is_tried_again_after_growing_pauses_and_joins_once_it_works(
 
 
 def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = running("a")
     cluster = operator.cluster
-    operator.settle()
     cluster.pulls_until_s["b"] = cluster.now + 180
     cluster.add_node("b")
     operator.run(lambda _: "tiny-b-0" in cluster.pods)
@@ -173,10 +171,8 @@ def test_another_spec_and_a_node_that_went_and_came_again_are_tried_at_once():
 
 @pytest.mark.parametrize("first", [0, 20])
 def test_a_good_node_joins_while_a_bad_one_stays_bad(first):
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = running("a")
     cluster = operator.cluster
-    operator.settle()
     cluster.broken = {"b": NO_IMAGE}
     cluster.add_node("b")
     at(operator, first)
@@ -187,10 +183,8 @@ def test_a_good_node_joins_while_a_bad_one_stays_bad(first):
 
 @pytest.mark.parametrize("first", [0, 5, 20])
 def test_a_good_node_joins_while_another_pulls_its_image_and_that_one_joins_when_it_is_ready(first):
-    job = a_job(cooldownSeconds=0)
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = running("a", cooldownSeconds=0)
     cluster = operator.cluster
-    operator.settle()
     cluster.pulls_until_s["b"] = cluster.now + 180
     cluster.add_node("b")
     at(operator, first)
@@ -254,10 +248,8 @@ def test_a_start_does_not_give_way_to_nodes_that_failed_once_and_may_be_tried_ag
 
 
 def test_a_node_that_trains_is_never_left_out_with_what_trains_there():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = running("a")
     cluster = operator.cluster
-    operator.settle()
     cluster.broken = {"a": NO_IMAGE}
     cluster.nodes["a"] = dataclasses.replace(cluster.nodes["a"], gpus=2)
     at(operator, 30)
@@ -267,10 +259,8 @@ def test_a_node_that_trains_is_never_left_out_with_what_trains_there():
 
 
 def test_the_pods_that_train_are_not_starting_though_their_agents_do_not_answer():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = running("a", "b")
     cluster = operator.cluster
-    operator.settle()
     hosts = cluster.records.all[-1].hosts
     observed = dataclasses.replace(cluster.snapshot(), agents={})
     assert starting_nodes(observed, hosts) == frozenset()
@@ -387,9 +377,7 @@ def test_a_pod_that_is_refused_for_its_size_may_have_fewer_gpus(message, gpus):
 
 
 def test_further_gpus_that_are_refused_count_with_those_that_the_job_has_there():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
-    operator.settle()
+    operator = running("a")
     operator.cluster.nodes["a"] = dataclasses.replace(operator.cluster.nodes["a"], gpus=4)
     operator.cluster.broken = {"a": NO_GPU}
     at(operator, 15)

@@ -11,14 +11,7 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Headroom, Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
 
 
 def adopts(decision):

@@ -11,14 +11,7 @@ from heddle_operator.rules.moves.causes import loses_gpus
 from heddle_operator.state.actions import AdoptPlan, RecordEvent
 from heddle_operator.state.reasons import MoveKind
 from tests.builders import nodes, on_one_node, template
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
-
-
-def running(*names, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *names))
-    operator.settle()
-    return operator
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running
 
 
 def moved(operator):
