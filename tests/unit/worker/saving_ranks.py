@@ -86,6 +86,13 @@ class Rank:
         self.saves.evaluated(self.spec, self.progress, self.layout, found.loss, is_best)
         return is_best
 
+    def suspended(self):
+        """Whether the checkpoint of a suspension is whole, once that is known."""
+        until_s = time.monotonic() + LIMIT_S
+        while (is_saved := self.saves.suspended()) is None:
+            assert time.monotonic() < until_s
+        return is_saved
+
     def ended(self):
         """(step, outcome) of each save, once none is under way."""
         until_s = time.monotonic() + LIMIT_S

@@ -93,14 +93,17 @@ def test_a_job_is_shown_whole_and_as_json(server):
     assert len(json.loads(said("status", "--output", "json"))["items"]) == 1
 
 
-def test_the_plan_that_is_shown_is_the_one_that_trains(server):
+def put_running_plan(server, **data):
+    """A job in epoch 3, whose record has these entries too."""
     put_job(server, epoch=3)
-    body = record_to_body(
-        a_job(),
-        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
-        0.0,
-    )
+    record = EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0)
+    body = record_to_body(a_job(), record, 0.0)
+    body["data"] |= data
     put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
+
+
+def test_the_plan_that_is_shown_is_the_one_that_trains(server):
+    put_running_plan(server)
     shown = json.loads(said("status", "tiny", "--plan"))
     assert Plan.from_json(shown) == PLAN
     assert shown["digest"] == PLAN.digest
@@ -108,26 +111,13 @@ def test_the_plan_that_is_shown_is_the_one_that_trains(server):
 
 
 def test_heddle_cost_reads_the_plan_that_is_shown(server):
-    put_job(server, epoch=3)
-    body = record_to_body(
-        a_job(),
-        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
-        0.0,
-    )
-    put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
+    put_running_plan(server)
     done = CliRunner().invoke(cost, ["-"], input=said("status", "tiny", "--plan"))
     assert done.exit_code == 0, done.output
 
 
 def test_a_plan_in_a_record_of_a_newer_operator_is_refused(server):
-    put_job(server, epoch=3)
-    body = record_to_body(
-        a_job(),
-        EpochRecord(epoch=3, plan=PLAN, reason="join", composition=NODES, adopted_s=0.0),
-        0.0,
-    )
-    body["data"]["format"] = "99"
-    put(server, f"/api/v1/namespaces/ml/configmaps/{body['metadata']['name']}", body)
+    put_running_plan(server, format="99")
     assert "has format 99, and this" in refused("status", "tiny", "--plan")
 
 
