@@ -8,7 +8,6 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed import HashStore
@@ -17,6 +16,7 @@ from planner.model.tensors import layer_tensors
 from planner.plans.pieces import shard
 from planner.plans.ranks import RankMap
 from tests.builders import MOE, moe_plans
+from tests.equal_tensors import are_equal
 from tests.fakes.transport import Board
 from tests.laws.migration.changes import cut, whole_state
 from tests.unit.worker.changes import change, pod_of
@@ -92,4 +92,4 @@ def test_the_state_is_bitwise_the_same_after_any_changes_in_a_row(plans):
     assert set(homes) == {(seat.node, seat.gpu) for seat in RankMap.of(plans[-1]).seats}
     for seat, shards in homes.values():
         for tensor, box in boxes(seat):
-            assert all(map(torch.equal, shards[tensor.name], cut(state, box, MOE)))
+            assert are_equal(shards[tensor.name], cut(state, box, MOE))

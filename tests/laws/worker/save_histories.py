@@ -12,7 +12,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-import torch
 
 from planner.model.experts import Experts
 from planner.model.shape import ModelShape
@@ -21,6 +20,7 @@ from planner.plans.pieces import Piece
 from planner.plans.plan import Plan
 from tests.builders import tiled
 from tests.checkpoints import State, about, state
+from tests.equal_tensors import are_equal
 from tests.fakes.faulty_vault import Died, Fault, FaultyVault
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt, outdated
@@ -244,7 +244,7 @@ class History:
         checkpoint, truth = Checkpoint(vault, attempt, known, self.model), self.state(attempt)
         for tensor in model_tensors(self.model):
             box = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
-            assert all(map(torch.equal, checkpoint.read(box), truth.read(box)))
+            assert are_equal(checkpoint.read(box), truth.read(box))
 
     def _load_by_a_faulty_view(self) -> None:
         """A load through a store that lies or fails gives out a true state, or nothing."""

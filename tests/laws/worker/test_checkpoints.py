@@ -6,7 +6,6 @@ import random
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from planner.plans.pieces import Piece, contains, holders, shard
 from planner.plans.ranks import RankMap
 from tests.builders import MODEL, MOE, moe_plans, tiled
 from tests.checkpoints import about, save, state
+from tests.equal_tensors import are_equal
 from tests.fakes.vault import MemoryVault
 from worker.checkpoint.attempts import Attempt, best_of, complete, outdated
 from worker.checkpoint.boxes import (
@@ -49,7 +49,7 @@ def loaded(vault, model, rank_map):
             box = shard(tensor, seat)
             needed += 12 * numel(tensor, box)
             parts = checkpoint.read(box)
-            assert all(map(torch.equal, parts, truth.read(box)))
+            assert are_equal(parts, truth.read(box))
         worst = max(worst, checkpoint.bytes_read / needed)
     return worst
 

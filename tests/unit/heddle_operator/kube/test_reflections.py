@@ -136,18 +136,16 @@ def test_quotas_are_taken_over_and_tell_their_namespace_once_for_each_change(tmp
 def test_quotas_that_may_not_be_read_count_as_none_and_keep_nobody_waiting(tmp_path):
     async def test(server, api, reflected):
         await server.put("/api/v1/namespaces/ns/resourcequotas/team", QUOTA)
-        for reflector in reflected.reflectors:
-            if "resourcequotas" not in str(reflector):
-                continue
-            await reflector.list()
-            assert len(reflected.cache.quotas("ns")) == 1
-            reflector.is_synced.clear()
-            server.refuses["GET resourcequotas"] = (403, "forbidden")
-            task = asyncio.create_task(reflector.run())
-            await reflector.is_synced.wait()
-            assert reflected.cache.quotas("ns") == ()
-            assert reflector.problem(1e9) == ""
-            task.cancel()
+        (reflector,) = (one for one in reflected.reflectors if "resourcequotas" in str(one))
+        await reflector.list()
+        assert len(reflected.cache.quotas("ns")) == 1
+        reflector.is_synced.clear()
+        server.refuses["GET resourcequotas"] = (403, "forbidden")
+        task = asyncio.create_task(reflector.run())
+        await reflector.is_synced.wait()
+        assert reflected.cache.quotas("ns") == ()
+        assert reflector.problem(1e9) == ""
+        task.cancel()
 
     run(tmp_path, test)
 

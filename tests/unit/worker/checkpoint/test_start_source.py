@@ -14,6 +14,7 @@ from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from tests.builders import MOE, tiled
 from tests.checkpoints import State, about, manifest_of, save
+from tests.equal_tensors import are_equal
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.looking import look, unfit
 from worker.checkpoint.manifest import InvalidManifest, digest_of
@@ -59,7 +60,7 @@ def test_every_part_is_filled_and_the_step_is_that_of_the_checkpoint(saved):
         box = Piece(tensor.name, 0, tensor.rows, 0, max(1, tensor.experts))
         parts = tuple(torch.zeros(tensor.shape) for _ in range(3))
         source.fill(tensor, box, parts)
-        assert all(map(torch.equal, parts, truth.read(box)))
+        assert are_equal(parts, truth.read(box))
 
 
 def test_another_manifest_than_the_operator_chose_is_refused(saved):
@@ -100,7 +101,7 @@ def test_a_file_that_is_missing_or_cut_sends_the_job_to_the_next_older_checkpoin
     assert error.value.code == "damaged"
     assert describe_error(error.value)[0] == "checkpoint"  # which the operator never tries again
     found = read_all(restore_of(newest_of(told, {first.manifest})))
-    assert all(all(map(torch.equal, found[name], parts)) for name, parts in truth.parts.items())
+    assert all(are_equal(found[name], parts) for name, parts in truth.parts.items())
 
 
 def test_a_job_of_other_samples_is_refused_by_its_field(saved):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from planner.model.tensors import Tensor
 from planner.plans.ranks import RankMap
 from tests.builders import tiled
+from tests.equal_tensors import are_equal
 from tests.families import MIXTURES
 from tests.peak_memory import peak_bytes
 from tests.unit.worker.changes import SPEC
@@ -108,7 +109,7 @@ def test_a_tensor_has_the_bits_of_its_rows_updated_on_their_own(data):
         update_all(whole, gradients_of(step), rate_of(step), step)
         update_all(rows, cut(gradients_of(step)), rate_of(step), step)
     for one, other in zip(whole, pieces, strict=True):
-        assert all(map(torch.equal, one, other))
+        assert are_equal(one, other)
 
 
 def test_columns_that_are_not_contiguous_have_the_same_bits():
@@ -119,7 +120,7 @@ def test_columns_that_are_not_contiguous_have_the_same_bits():
     for columns in (slice(0, 8), slice(8, 16)):
         parts = tuple(part[:, columns] for part in halves)
         update_(parts, gradient[:, columns], NORM, 1e-3, 0, RECIPE)
-    assert all(map(torch.equal, whole, halves))
+    assert are_equal(whole, halves)
 
 
 @pytest.mark.parametrize("elements", [1, 7, 64])
@@ -129,7 +130,7 @@ def test_it_works_in_chunks_and_the_bits_do_not_show_it(elements, monkeypatch):
     monkeypatch.setattr(optimizer, "HOST_CHUNK", elements)
     update_all(chunked, gradients_of(0), 1e-3, 0)
     for one, other in zip(whole, chunked, strict=True):
-        assert all(map(torch.equal, one, other))
+        assert are_equal(one, other)
 
 
 @pytest.mark.parametrize("clipped", [False, True])
@@ -168,7 +169,7 @@ def test_a_norm_that_is_not_finite_skips_the_update(norm):
     shards = fresh()
     update_all(shards, gradients_of(0), 1e-3, 0, norm)
     for one, other in zip(shards, fresh(), strict=True):
-        assert all(map(torch.equal, one, other))
+        assert are_equal(one, other)
 
 
 def test_only_matrices_decay():
@@ -185,7 +186,7 @@ def test_it_leaves_the_gradients_and_the_storages_as_they_are():
     places = [part.data_ptr() for parts in shards for part in parts]
     update_all(shards, gradients, 1e-3, 0, norm=40.0)
     assert [part.data_ptr() for parts in shards for part in parts] == places
-    assert all(map(torch.equal, gradients, gradients_of(0)))
+    assert are_equal(gradients, gradients_of(0))
 
 
 def build_of(plan, spec):
@@ -244,7 +245,7 @@ def test_memory_that_ends_leaves_the_state_of_before_or_none_is_needed(monkeypat
             StageUpdate(build).apply_(1.0, 1e-3, Progress())
     else:
         StageUpdate(build).apply_(1.0, 1e-3, Progress())
-    same = [all(map(torch.equal, parts, before[name])) for name, parts in build.shards.items()]
+    same = [are_equal(parts, before[name]) for name, parts in build.shards.items()]
     assert all(same) == (number == 0)
 
 
@@ -273,7 +274,7 @@ def test_a_step_moves_biases_by_the_rate_and_a_skipped_one_changes_nothing(preci
     update = StageUpdate(build)
     update.apply_(math.nan, 1e-3, Progress())
     for name, parts in build.shards.items():
-        assert all(map(torch.equal, parts, before[name]))
+        assert are_equal(parts, before[name])
     update.apply_(1.0, 1e-3, Progress())
     bias, *moments = build.shards["4.router_bias"]
     assert bias.tolist() == [0.25, 0.0, -0.25, 0.25, -0.25, 0.0, 0.25, 0.25 if mean > 3 else -0.25]

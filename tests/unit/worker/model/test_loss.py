@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy
 
+from tests.equal_tensors import are_equal
 from tests.peak_memory import peak_bytes
 from worker.model import loss as loss_module
 from worker.model.loss import vocabulary_loss
@@ -86,7 +87,7 @@ def test_how_many_tokens_are_taken_at_a_time_changes_no_bit(at_once, dtype, monk
     logits, labels = case(3, 7, 97, dtype, 1)
     whole = both(logits, labels, 3.0)
     monkeypatch.setattr(loss_module, "HOST_AT_ONCE", at_once)
-    assert all(map(torch.equal, whole, both(logits, labels, 3.0)))
+    assert are_equal(whole, both(logits, labels, 3.0))
 
 
 def test_beside_the_gradient_only_some_tokens_are_held_in_fp32(monkeypatch):

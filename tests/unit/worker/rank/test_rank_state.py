@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
+from tests.equal_tensors import are_equal
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.contract import Resume
 from worker.engine.seam import Progress
@@ -57,7 +57,7 @@ def test_what_it_holds_can_be_sent_whatever_became_of_its_engine(engine):
         state.engine = None
     held, whole = state.holdings(MODEL), whole_state()
     for piece in all_pieces(MODEL, Cuts(frozenset({2}))):
-        assert all(map(torch.equal, held.read(piece), cut(piece, whole)))
+        assert are_equal(held.read(piece), cut(piece, whole))
 
 
 def test_both_layouts_can_be_sent():
@@ -65,7 +65,7 @@ def test_both_layouts_can_be_sent():
     state = RankState(layout_of(1, NEW, 1), layout_of(2, NEW, 0))
     held, whole = state.holdings(MODEL), whole_state()
     for piece in all_pieces(MODEL, Cuts(frozenset({1}))):
-        assert all(map(torch.equal, held.read(piece), cut(piece, whole)))
+        assert are_equal(held.read(piece), cut(piece, whole))
 
 
 def resume(step, norm):

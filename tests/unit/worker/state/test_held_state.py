@@ -15,6 +15,7 @@ from planner.plans.ranks import RankMap
 from planner.plans.regions import Cuts
 from planner.plans.state_rule import PARTS
 from tests.builders import seat_pieces
+from tests.equal_tensors import are_equal
 from tests.unit.worker.changes import MODEL, cut, plan, shards_of, whole_state
 from worker.control.activity import Activity
 from worker.model.boxes import view
@@ -66,7 +67,7 @@ def test_a_piece_is_joined_from_the_shards_of_two_layouts():
     """A rank that never learnt the outcome of a vote holds half of each tensor twice over."""
     state, _ = held_at(*seats(2))
     for piece in all_pieces(MODEL, Cuts(frozenset({1}))):
-        assert all(map(torch.equal, state.read(piece), cut(piece, whole_state())))
+        assert are_equal(state.read(piece), cut(piece, whole_state()))
 
 
 def test_of_two_layouts_the_one_that_reaches_further_is_read():
