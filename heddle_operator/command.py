@@ -160,7 +160,7 @@ def run(
     lease_name: str,
     lease_seconds: int,
     settings_file: Path | None,
-    log_format: str,
+    log_format: Literal["text", "json"],
     log_level: str,
 ) -> None:
     """Run the HeddleJobs of a cluster until this process is stopped.
@@ -182,7 +182,6 @@ def run(
 
     _check_namespaces(namespaces)
     configure_logs(log_format, log_level)
-    chosen: Literal["text", "json"] = "json" if log_format == "json" else "text"
     identity = f"{socket.gethostname()}_{os.getpid()}"
     options = OperatorOptions(
         namespaces=namespaces,
@@ -191,7 +190,7 @@ def run(
         defaults=WorkerDefaults(
             image=worker_image,
             template=reduce(merge, map(_read_template, worker_templates), {}),
-            log_format=chosen,
+            log_format=log_format,
             base=reduce(merge, map(_read_template, worker_bases), {}),
             allow=_allowed(worker_allow),
             per_gpu=dict(_named_quantity("--worker-per-gpu", pair) for pair in worker_per_gpu),

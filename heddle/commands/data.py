@@ -94,10 +94,7 @@ def prepare(
     from worker.data.making.readers import Keys
     from worker.data.making.units import left_out
 
-    if bool(inputs) == (builtin is not None):
-        raise click.UsageError("give exactly one of --input and --builtin")
-    if text_key == "" or prompt_key == "" or completion_key == "":
-        raise click.UsageError("a key of records is empty; name the key of the text")
+    _check_text(inputs, builtin, text_key, prompt_key, completion_key)
     if output_path.suffix in (".bin", ".idx"):
         raise click.UsageError(
             f"--output-path {output_path} is a prefix, to which .bin and .idx are added; leave out "
@@ -105,11 +102,6 @@ def prepare(
         )
     if builtin is not None:
         inputs = (Path(sysconfig.get_paths()["stdlib"]),)
-    if (prompt_key is None) != (completion_key is None):
-        raise click.UsageError("give both of --prompt-key and --completion-key, or none")
-    if text_key is not None and prompt_key is not None:
-        raise click.UsageError("give --text-key, or --prompt-key and --completion-key")
-
     with progress_bar() as bar:
         task = bar.add_task("bytes", total=None)
         done = write(
@@ -128,6 +120,24 @@ def prepare(
         kinds = ", ".join(suffix or "no suffix" for suffix, _ in others.most_common(3))
         note = f"Left out {counted(others.total(), 'file')} of other kinds ({kinds})"
         click.echo(note, err=True)
+
+
+def _check_text(
+    inputs: tuple[Path, ...],
+    builtin: str | None,
+    text_key: str | None,
+    prompt_key: str | None,
+    completion_key: str | None,
+) -> None:
+    """Refuse options that do not say where the text is."""
+    if bool(inputs) == (builtin is not None):
+        raise click.UsageError("give exactly one of --input and --builtin")
+    if text_key == "" or prompt_key == "" or completion_key == "":
+        raise click.UsageError("a key of records is empty; name the key of the text")
+    if (prompt_key is None) != (completion_key is None):
+        raise click.UsageError("give both of --prompt-key and --completion-key, or none")
+    if text_key is not None and prompt_key is not None:
+        raise click.UsageError("give --text-key, or --prompt-key and --completion-key")
 
 
 @data.command()
