@@ -176,10 +176,10 @@ async def _campaign(
         await elector.acquire()
         for reflector in reflectors:  # what was not heard meanwhile is heard first
             reflector.retry()
-        metrics.lead(True)
+        metrics.lead()
         controller.lead()
         await elector.renew()
-        metrics.lead(False)
+        metrics.rest()
         await controller.rest()
 
 

@@ -226,7 +226,7 @@ def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
     if not late:
         return None
     if record.reason == "drain" and situation.live is not None:
-        emergency_s = emergency_left_s(view, situation.live, True)
+        emergency_s = emergency_left_s(view, situation.live, is_planned=True)
     if min(left_s, emergency_s) > 0:
         return Decision(
             actions=(), phase="Preparing", message="", look_again_s=min(left_s, emergency_s)

@@ -100,10 +100,10 @@ def start_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
         return -math.inf
     took_s = [r.seal.sealed_s - r.adopted_s for r in observed.epochs if r.seal is not None]
     start_s = MARGIN * max(took_s, default=START_S)
-    return emergency_left_s(view, live, is_planned) - start_s
+    return emergency_left_s(view, live, is_planned=is_planned) - start_s
 
 
-def emergency_left_s(view: View, live: EpochRecord, is_planned: bool) -> float:
+def emergency_left_s(view: View, live: EpochRecord, *, is_planned: bool) -> float:
     """Seconds until a change must be an emergency move, to end before the first notice does.
 
     Args:

@@ -134,10 +134,15 @@ class OperatorMetrics:
         self._leads = False
         self._seen: dict[tuple[str, str], _Seen] = {}
 
-    def lead(self, leads: bool) -> None:
-        """This operator decides from now on, or does not."""
-        self._leads = leads
-        self._is_leader.set(leads)
+    def lead(self) -> None:
+        """This operator decides from now on."""
+        self._leads = True
+        self._is_leader.set(1)
+
+    def rest(self) -> None:
+        """This operator decides no more."""
+        self._leads = False
+        self._is_leader.set(0)
 
     def denied(self, count: Callable[[], int]) -> None:
         """Count the collections that may not be read whenever somebody asks."""

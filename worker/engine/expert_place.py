@@ -32,7 +32,7 @@ def expert_place(seat: Seat, world: Peers) -> ExpertPlace:
     def place(ranks: Ranks) -> Place | None:
         return Place(world.groups[ranks], ranks.index(seat.rank)) if len(ranks) > 1 else None
 
-    return ExpertPlace(True, place(ep), place(etp), world.host)
+    return ExpertPlace(is_tiled=True, ep=place(ep), etp=place(etp), host=world.host)
 
 
 def place_experts(layers: Iterable[Layer], seat: Seat, world: Peers) -> None:

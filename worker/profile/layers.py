@@ -157,7 +157,10 @@ def _shard(
     if isinstance(layer, MoeBlock) and part.etp:
         ep, etp = (Place(SilentGroup(tuple(range(n))), 0) for n in (part.ep, part.etp))
         layer.place = ExpertPlace(
-            True, ep if part.ep > 1 else None, etp if part.etp > 1 else None, device.host
+            is_tiled=True,
+            ep=ep if part.ep > 1 else None,
+            etp=etp if part.etp > 1 else None,
+            host=device.host,
         )
     return layer
 

@@ -132,7 +132,7 @@ def payload_of(device: Device) -> Payload:
         DeviceUnusable: see `wire_of`.
     """
     kind = device.torch_device.type
-    nccl = own_nccl() if kind == "cuda" else Nccl(None, False)
+    nccl = own_nccl() if kind == "cuda" else Nccl(None, is_new=False)
     name: WireName = "staged" if kind not in ("cpu", "cuda") else wire_of(kind, os.environ, nccl)
     form_wire: FormWire = GlooWire.form
     if name == "nccl":

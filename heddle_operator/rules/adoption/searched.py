@@ -47,7 +47,7 @@ def ask(occasion: Occasion) -> Decision:
     request = plan_request(view.job, observed, composition, current, occasion.reason)
     reply = observed.replies.get(request.key)
     if occasion.reason == "drain" and live is not None:
-        emergency_s = emergency_left_s(view, live, reply is not None)
+        emergency_s = emergency_left_s(view, live, is_planned=reply is not None)
         if emergency_s <= 0 and (plan := emergency_plan(view, live, composition)):
             why = cause_of_move(view, live, occasion.leaving)
             return emergency_move(view.job, observed, live, plan, composition, why)

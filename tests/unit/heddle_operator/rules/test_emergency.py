@@ -59,7 +59,9 @@ def test_an_emergency_begins_when_a_change_and_its_search_no_longer_fit_with_a_m
     live = cluster.records.all[-1]
 
     def left(is_planned):
-        return emergency_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned)
+        return emergency_left_s(
+            view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned=is_planned
+        )
 
     assert left(True) == float("inf")
     cluster.drain("b", 120.0)
@@ -91,7 +93,7 @@ def test_a_pod_that_was_long_in_starting_makes_no_emergency():
     live = cluster.records.all[-1]
     assert live.closed_s - live.adopted_s > 10 * (live.closed_s - live.seal.sealed_s)
     cluster.drain("b", 30.0)
-    left_s = emergency_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, True)
+    left_s = emergency_left_s(view_of(JOB, cluster.snapshot(), cluster.now), live, is_planned=True)
     assert left_s == pytest.approx(30 - MARGIN * (live.closed_s - live.seal.sealed_s))
 
 

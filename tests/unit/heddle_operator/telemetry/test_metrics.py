@@ -27,7 +27,7 @@ STATUS = {
 
 def told(*decisions, status=STATUS, job="tiny"):
     metrics = OperatorMetrics()
-    metrics.lead(True)
+    metrics.lead()
     for decision in decisions:
         metrics.take("ns", job, status, decision)
     return metrics
@@ -165,7 +165,7 @@ def test_a_gpu_type_has_a_speed_as_long_as_it_differs_from_its_profile():
 def test_of_jobs_the_leader_alone_tells():
     metrics = told(Decision(actions=(), phase="Running", message=""))
     assert lines(metrics)
-    metrics.lead(False)
+    metrics.rest()
     assert not lines(metrics)
     assert "heddle_operator_is_leader 0.0" in metrics.text().decode()
 

@@ -14,7 +14,7 @@ from heddle_operator.telemetry.probes import health_application
 def get(path, problem=""):
     async def main():
         metrics = OperatorMetrics()
-        metrics.lead(True)
+        metrics.lead()
         runner = web.AppRunner(health_application(metrics, lambda: problem))
         await runner.setup()
         try:
