@@ -185,10 +185,10 @@ def _is_overdue(record: EpochRecord, seal: Seal, seen: MemberView, settings: Set
     """
     if seen.is_prepared(record.epoch):
         return False
-    idle = idle_s(seen, seal.sealed_s)
+    unchanged_s = idle_s(seen, seal.sealed_s)
     if seen.agent and seen.rank is not None and seen.rank.phase in ("training", "switching"):
-        idle = seen.agent.heard_s - seal.sealed_s
-    return idle >= settings.prepare_timeout_s
+        unchanged_s = seen.agent.heard_s - seal.sealed_s
+    return unchanged_s >= settings.prepare_timeout_s
 
 
 def _stores(seal: Seal, observed: Observed) -> set[str | None]:

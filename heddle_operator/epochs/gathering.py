@@ -248,9 +248,12 @@ def skip_late_nodes(view: View, record: EpochRecord) -> Decision | None:
                 message=sentence,
             )
     asked = tuple(action for action in other.actions if isinstance(action, RequestPlan))
-    again = emergency_s if 0 < emergency_s < math.inf else None
+    again_s = emergency_s if 0 < emergency_s < math.inf else None
     return Decision(
-        actions=asked, phase="Preparing", message="", look_again_s=sooner(other.look_again_s, again)
+        actions=asked,
+        phase="Preparing",
+        message="",
+        look_again_s=sooner(other.look_again_s, again_s),
     )
 
 

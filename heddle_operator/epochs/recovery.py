@@ -112,10 +112,10 @@ def _await_halt(
     )
     ranks = f"the ranks of {named('pod', names)}"
     since_s = view.now if observed.recovering_since_s is None else observed.recovering_since_s
-    left = since_s + _halt_s(live, observed, view.settings) - view.now
-    if left > 0:
+    left_s = since_s + _halt_s(live, observed, view.settings) - view.now
+    if left_s > 0:
         sentence = f"{situation.lost[0]}; the job waits until {ranks} halt"
-        return Decision(actions=given_up, phase="Recovering", message=sentence, look_again_s=left)
+        return Decision(actions=given_up, phase="Recovering", message=sentence, look_again_s=left_s)
     needed = survivors.problem(names)
     if needed:
         sentence = f"{ranks} did not halt and are kept: without them, {needed}"

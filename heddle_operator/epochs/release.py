@@ -107,16 +107,16 @@ def end_pods(view: View, ended: EpochRecord) -> tuple[tuple[EndPod | DeletePod, 
     A pod that never started has nothing to tell, and one that does not end in time holds GPUs.
     """
     found: list[EndPod | DeletePod] = []
-    left = (ended.closed_s or view.now) + view.settings.end_timeout_s - view.now
+    left_s = (ended.closed_s or view.now) + view.settings.end_timeout_s - view.now
     live = [pod for pod in view.observed.pods if pod.phase != "ended" and not pod.deleting]
     for pod in live:
         if pod.phase == "pending":
             found.append(DeletePod(pod.name, "the job has ended"))
-        elif left <= 0:
+        elif left_s <= 0:
             found.append(DeletePod(pod.name, "the job has ended, and it did not"))
         elif report_of(view.observed, pod.name) is not None:
             found.append(EndPod(pod.name))
-    return tuple(found), sooner(left, ASK_AGAIN_S) if live and left > 0 else None
+    return tuple(found), sooner(left_s, ASK_AGAIN_S) if live and left_s > 0 else None
 
 
 def release_pods(
@@ -134,7 +134,7 @@ def release_pods(
     owed = given_back(observed)
     above = held_above_limit(view.job, observed)
     due: list[DeletePod] = []
-    waits: list[float] = []
+    waits_s: list[float] = []
     for pod in observed.pods:
         report = report_of(observed, pod.name)
         if pod.name in hosting or pod.name in holding or pod.deleting or pod.phase == "ended":
@@ -143,17 +143,17 @@ def release_pods(
         noticed = pod.node in leaving or agent_leaves or bool(pod.notice)
         # One that has yet to start (its image is pulled) is not idle: it joins once it is ready.
         starts = report is None or not report.ready
-        wait = max(live.closed_s or view.now, pod.created_s) - view.now
-        wait += view.settings.pod_timeout_s if starts else view.job.spec.elastic.cooldown_seconds
+        wait_s = max(live.closed_s or view.now, pod.created_s) - view.now
+        wait_s += view.settings.pod_timeout_s if starts else view.job.spec.elastic.cooldown_seconds
         if pod.name in owed:
             due.append(DeletePod(pod.name, "its GPUs are another job's"))
         elif above > 0 and not starts:
             due.append(DeletePod(pod.name, "its GPUs are above maxGPUs"))
             above -= pod.gpus
-        elif noticed or (keeps_plan and wait <= 0):
+        elif noticed or (keeps_plan and wait_s <= 0):
             due.append(
                 DeletePod(pod.name, "its state has moved" if noticed else "the plan leaves it idle")
             )
-        elif wait > 0:
-            waits.append(wait)
-    return tuple(due), sooner(*waits)
+        elif wait_s > 0:
+            waits_s.append(wait_s)
+    return tuple(due), sooner(*waits_s)

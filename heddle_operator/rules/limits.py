@@ -31,8 +31,8 @@ def deadline_left_s(view: View) -> float | None:
 
 def past_deadline(view: View) -> str:
     """Sentence that the deadline has passed; "" if it has not."""
-    left = deadline_left_s(view)
-    if left is None or left > 0:
+    left_s = deadline_left_s(view)
+    if left_s is None or left_s > 0:
         return ""
     limit = counted(view.job.spec.deadline_seconds or 0, "second")
     return f"the job was not complete {limit} after it was created"

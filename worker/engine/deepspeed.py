@@ -223,7 +223,7 @@ class DeepSpeedEngine:
         self.progress = Progress()
         self.result = StepResult(loss=0.0, gradient_norm=0.0, agreed_epoch=None)
         self._ready_epoch: int | None = None
-        self._last_arrival = 0.0
+        self._last_arrival_s = 0.0
         self._reduced_from_s = 0.0
         self.clock = StepClock(world.device)
         self._links = StageLinks(seat, world, pace, partial(self.clock.part, "waiting"))
@@ -352,7 +352,7 @@ class DeepSpeedEngine:
             memory_bytes=summary.memory_bytes,
             compute_s=computing_s(parts_s),
         )
-        self._last_arrival = summary.last_arrival
+        self._last_arrival_s = summary.last_arrival_s
 
     def step(self) -> None:
         """Apply the step whose gradients are summed and whose norm is known."""
@@ -361,7 +361,7 @@ class DeepSpeedEngine:
         self.apply(norm)  # what breaks from here on finds the step counted
         if math.isfinite(norm):
             self.spread()
-        self.pace.synchronised(self._last_arrival)
+        self.pace.synchronised(self._last_arrival_s)
 
     def apply(self, gradient_norm: float) -> None:
         """Apply the reduced gradients that are held, with the norm that some rank knows.

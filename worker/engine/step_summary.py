@@ -40,14 +40,14 @@ class StepSummary:
     Attributes:
         loss: of the global batch.
         agreed_epoch: that all are ready for; None if they differ.
-        last_arrival: of the slowest.
+        last_arrival_s: of the slowest.
         parts_s: the mean over the ranks.
         memory_bytes: the most that any has held.
     """
 
     loss: float
     agreed_epoch: int | None
-    last_arrival: float
+    last_arrival_s: float
     parts_s: tuple[float, ...]
     memory_bytes: int
 

@@ -222,12 +222,12 @@ class Preparation:
             raise LookupError(f"rank ({pod}, {slot}) is no member of epoch {epoch}")
         if move.waits_for_boundary:  # else nothing trains that could go on instead
             precision, group_bytes = self.directive.training.precision, services.payload.group_bytes
-            needed = needed_bytes(model, move, self._holds(), precision, group_bytes)
+            wanted_bytes = needed_bytes(model, move, self._holds(), precision, group_bytes)
             if services.device.torch_device.type == "cpu":  # one memory with that of copies
-                needed += self._still.staging_bytes  # a save under way may allocate as much
-            free = services.free_bytes(move)
-            if needed > free:
-                raise NoRoom(needed, free)
+                wanted_bytes += self._still.staging_bytes  # a save under way may allocate as much
+            free_bytes = services.free_bytes(move)
+            if wanted_bytes > free_bytes:
+                raise NoRoom(wanted_bytes, free_bytes)
         services.activity.advance()
         store = services.connect_store(self.directive.store, epoch, lambda: self._cancelled)
         transport: Transport | None = None

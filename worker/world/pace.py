@@ -34,13 +34,13 @@ class Pace(Protocol):
     def due(self) -> float | None:
         """When the emulated device will be free; None on a real one, and outside a step."""
 
-    def link(self, direction: int, met_at: float) -> None:
-        """A message passes to the previous (-1) or the next (+1) stage, from `met_at` on."""
+    def link(self, direction: int, met_at_s: float) -> None:
+        """A message passes to the previous (-1) or the next (+1) stage, from `met_at_s` on."""
 
     def arrival(self) -> float:
         """When this rank has all its gradients, by the emulated device."""
 
-    def synchronised(self, last_arrival: float) -> None:
+    def synchronised(self, last_arrival_s: float) -> None:
         """All gradients are summed and the step is applied; the last rank arrived then."""
 
 
@@ -61,14 +61,14 @@ class RealPace:
     def due(self) -> None:
         """A real device has no clock of its own."""
 
-    def link(self, direction: int, met_at: float) -> None:
+    def link(self, direction: int, met_at_s: float) -> None:
         """Nothing to do."""
 
     def arrival(self) -> float:
         """Of no use on a real device."""
         return 0.0
 
-    def synchronised(self, last_arrival: float) -> None:
+    def synchronised(self, last_arrival_s: float) -> None:
         """Nothing to do."""
 
 
@@ -77,14 +77,14 @@ class EmulatedPace:
 
     def __init__(self, times: RankTimes) -> None:
         self._times = times
-        self._due = 0.0
+        self._due_s = 0.0
         self._in_step = False
         self.overruns = 0
 
     def begin(self) -> None:
         """Start a step where the last one ended; what a busy machine lost is not made up for."""
         now = time.monotonic()
-        self._due = self._due if now - self._due < HIDDEN_S else now
+        self._due_s = self._due_s if now - self._due_s < HIDDEN_S else now
         self._in_step = True
 
     def forward(self) -> None:
@@ -97,31 +97,31 @@ class EmulatedPace:
 
     def due(self) -> float | None:
         """The device's clock; None outside a step, where the engine sends its start-up messages."""
-        return self._due if self._in_step else None
+        return self._due_s if self._in_step else None
 
-    def link(self, direction: int, met_at: float) -> None:
+    def link(self, direction: int, met_at_s: float) -> None:
         """Wait until the message would have passed, counted from when both devices were free."""
-        self._due = met_at
+        self._due_s = met_at_s
         self._wait(self._times.to_next_s if direction > 0 else self._times.to_previous_s)
 
     def arrival(self) -> float:
         """The due time after the last backward pass."""
-        return self._due
+        return self._due_s
 
-    def synchronised(self, last_arrival: float) -> None:
+    def synchronised(self, last_arrival_s: float) -> None:
         """Wait until sum, optimizer step and broadcasts would be done, from the last arrival."""
-        self._due = last_arrival
+        self._due_s = last_arrival_s
         times = self._times
         self._work(times.sync_s + times.optimizer_s + times.broadcast_s)
 
     def _work(self, seconds: float) -> None:
-        late = time.monotonic() - self._due
-        if late > seconds * OVERRUN:
+        late_s = time.monotonic() - self._due_s
+        if late_s > seconds * OVERRUN:
             self.overruns += 1
         self._wait(seconds)
 
     def _wait(self, seconds: float) -> None:
-        self._due += seconds
-        left = self._due - time.monotonic()
-        if left > 0:
-            time.sleep(left)
+        self._due_s += seconds
+        left_s = self._due_s - time.monotonic()
+        if left_s > 0:
+            time.sleep(left_s)

@@ -103,14 +103,14 @@ def _judge(occasion: Occasion, reply: PlanReply, forced: MoveCause | None) -> De
         return keep_after_failure(failed, view.now, again)
     if job.spec.elastic.mode == "Recommend" and reason == "join":
         return recommend(reply, occasion.composition, verdict, again)
-    wait, pause = _hold(occasion, verdict.skips_cooldown)
+    wait_s, pause = _hold(occasion, verdict.skips_cooldown)
     if reason == "start":
-        turn = turn_left_s(view, reply.plan)
-        wait, pause = (turn, "job's start backoff") if turn > wait else (wait, pause)
-    if wait > 0:
+        turn_s = turn_left_s(view, reply.plan)
+        wait_s, pause = (turn_s, "job's start backoff") if turn_s > wait_s else (wait_s, pause)
+    if wait_s > 0:
         sentence = f"{verdict.sentence}; the change begins after the {pause}"
         return Decision(
-            actions=(), phase=occasion.phase, message=sentence, look_again_s=sooner(again, wait)
+            actions=(), phase=occasion.phase, message=sentence, look_again_s=sooner(again, wait_s)
         )
     adopt = AdoptPlan(
         epoch=observed.next_epoch,
@@ -160,16 +160,17 @@ def _hold(occasion: Occasion, skips_cooldown: bool) -> tuple[float, str]:
     """
     view, reason, live = occasion.view, occasion.reason, occasion.live
     observed, now = view.observed, view.now
-    last = observed.epochs[-1].closed_s if observed.epochs else None
-    last = observed.recovering_since_s if last is None else last
+    since_s = observed.epochs[-1].closed_s if observed.epochs else None
+    since_s = observed.recovering_since_s if since_s is None else since_s
     resume = (
         resume_of([holder.rank for holder in view.situation.holders]) if reason == "loss" else None
     )
     step = resume.step if resume else None
-    wait = (now if last is None else last) + backoff_s(observed.epochs, view.settings, step) - now
-    waits = reason == "join" and not skips_cooldown
-    if waits and live is not None and live.epoch > 1 and live.closed_s is not None:
-        cooldown = live.closed_s + view.job.spec.elastic.cooldown_seconds - now
-        if cooldown > wait:
-            return cooldown, "cooldown"
-    return wait, "pause that follows a failed change"
+    wait_s = now if since_s is None else since_s
+    wait_s += backoff_s(observed.epochs, view.settings, step) - now
+    cools_down = reason == "join" and not skips_cooldown
+    if cools_down and live is not None and live.epoch > 1 and live.closed_s is not None:
+        cooldown_s = live.closed_s + view.job.spec.elastic.cooldown_seconds - now
+        if cooldown_s > wait_s:
+            return cooldown_s, "cooldown"
+    return wait_s, "pause that follows a failed change"

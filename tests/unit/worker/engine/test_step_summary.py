@@ -19,7 +19,7 @@ def own(loss=0.0, ready=0, arrival=0.0, parts=(0.0, 0.0, 0.0), memory=0):
 
 def test_losses_add_up_and_the_slowest_and_largest_rank_count():
     found = summed(own(0.5, arrival=3.0, memory=10), own(1.5, arrival=9.0, memory=7), own())
-    assert (found.loss, found.last_arrival, found.memory_bytes) == (2.0, 9.0, 10)
+    assert (found.loss, found.last_arrival_s, found.memory_bytes) == (2.0, 9.0, 10)
 
 
 def test_seconds_of_parts_are_means_over_the_ranks():
