@@ -21,7 +21,14 @@ from pydantic.alias_generators import to_camel
 from planner.model.catalogue import find_model
 from planner.model.config import model_of_config
 from planner.model.shape import ModelShape
-from planner.model.workload import MOST_COUNT, MOST_SAMPLES, MOST_SEED, MOST_TOKENS
+from planner.model.workload import (
+    MOST_COUNT,
+    MOST_SAMPLES,
+    MOST_SEED,
+    MOST_TOKENS,
+    GpuWire,
+    Workload,
+)
 
 # Suffixes of inputs of `heddle data prepare`.
 TEXT_SUFFIXES = (".md", ".py", ".rst", ".txt")  # of folders; a file that is named is always taken
@@ -346,6 +353,16 @@ class TrainingSpec(Training):
         """Whether the model after so many steps is evaluated: also the first and the last."""
         every = self.evaluate_every
         return every is not None and (step % every == 0 or step >= self.steps)
+
+    def workload(self, model: ModelShape, wire: GpuWire = "nccl") -> Workload:
+        """What is trained, as the planner prices it: a model of `model_shape`, by that wire."""
+        return Workload(
+            model=model,
+            global_batch=self.global_batch,
+            sequence_length=self.sequence_length,
+            precision=self.precision,
+            wire=wire,
+        )
 
     def model_shape(self) -> ModelShape:
         """The model that is trained.

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from planner.errors import PlanningError
-from planner.model.workload import Workload
 from planner.plans.plan import Plan, check
 from planner.plans.ranks import RankMap
 from planner.wording import kind_of
@@ -75,12 +74,7 @@ def _faults(directive: Directive) -> Refused | None:
     spec = directive.training
     try:
         model = spec.model_shape()
-        workload = Workload(
-            model=model,
-            global_batch=spec.global_batch,
-            sequence_length=spec.sequence_length,
-            precision=spec.precision,
-        )
+        workload = spec.workload(model)
         plan = check(Plan.from_json(directive.plan), workload)
         for layout in directive.layouts.values():
             check(Plan.from_json(layout), workload)

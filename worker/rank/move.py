@@ -16,7 +16,6 @@ from migration.links import Links, node_indices, profile_links
 from migration.slices import Slice
 from migration.transfer import Transfer, plan_transfer
 from planner.model.shape import ModelShape
-from planner.model.workload import Workload
 from planner.plans.pieces import Piece, region_pieces
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap, Seat
@@ -91,13 +90,7 @@ def links_of(
         node_of.setdefault(host, member.node)
     on_host, on_node = Counter(host_of), Counter(member.node for member in directive.members)
     spec = directive.training
-    workload = Workload(
-        model=model,
-        global_batch=spec.global_batch,
-        sequence_length=spec.sequence_length,
-        precision=spec.precision,
-        wire="staged" if wire == "staged" else "nccl",
-    )
+    workload = spec.workload(model, "staged" if wire == "staged" else "nccl")
     order = sorted(found)
     shares = [on_host[host] / on_node[node_of[host]] for host in order]  # as `planner.plans.hosts`
     return profile_links(find_profile(workload), [found[host] for host in order], shares)

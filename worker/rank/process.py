@@ -12,7 +12,6 @@ from migration.transport import Transport
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import RankTimes, rank_times
 from planner.model.shape import ModelShape
-from planner.model.workload import Workload
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
@@ -113,17 +112,10 @@ class GlooServices:
 
     def emulated_times(self, build: StageBuild) -> RankTimes:
         """The seconds of each instruction of the rank, by the profile of its own model."""
-        spec, model = build.spec, build.model
-        workload = Workload(
-            model=model,
-            global_batch=spec.global_batch,
-            sequence_length=spec.sequence_length,
-            precision=spec.precision,
-        )
+        workload = build.spec.workload(build.model)
         composition = nodes_of(build.plan)
-        return rank_times(build.plan, workload, composition, find_profile(workload))[
-            build.seat.rank
-        ]
+        times = rank_times(build.plan, workload, composition, find_profile(workload))
+        return times[build.seat.rank]
 
     def _pace(self, build: StageBuild) -> Pace:
         return EmulatedPace(self.emulated_times(build)) if self._emulate else RealPace()
