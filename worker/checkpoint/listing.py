@@ -25,7 +25,7 @@ class NoCheckpoint(WorkerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedCheckpoint:
     """An attempt in a vault.
 
     Attributes:
@@ -60,7 +60,7 @@ class Saved:
         return self.manifest
 
 
-def open_saved(path: str) -> tuple[Vault, tuple[Saved, ...]]:
+def open_saved(path: str) -> tuple[Vault, tuple[SavedCheckpoint, ...]]:
     """The vault at a path, and its attempts.
 
     Raises:
@@ -89,7 +89,7 @@ def _saves_below(folder: Path) -> Path | None:
     return None
 
 
-def saved_in(vault: Vault) -> tuple[Saved, ...]:
+def saved_in(vault: Vault) -> tuple[SavedCheckpoint, ...]:
     """All attempts, the newest first.
 
     Raises:
@@ -101,8 +101,10 @@ def saved_in(vault: Vault) -> tuple[Saved, ...]:
 
 
 def chosen(
-    found: Sequence[Saved], step: int | None = None, among: Container[Condition] = ("whole",)
-) -> Saved:
+    found: Sequence[SavedCheckpoint],
+    step: int | None = None,
+    among: Container[Condition] = ("whole",),
+) -> SavedCheckpoint:
     """The newest attempt in one of these conditions, of all steps or of one.
 
     Args:
@@ -126,7 +128,7 @@ def chosen(
     )
 
 
-def kept(found: Sequence[Saved], last: int) -> tuple[Saved, ...]:
+def kept(found: Sequence[SavedCheckpoint], last: int) -> tuple[SavedCheckpoint, ...]:
     """Attempts that stay so that the newest `last` checkpoints do.
 
     The best stays too, and so do attempts that are newer than all of these: one of them may be
@@ -142,13 +144,13 @@ def kept(found: Sequence[Saved], last: int) -> tuple[Saved, ...]:
     )
 
 
-def is_best(found: Sequence[Saved], saved: Saved) -> bool:
+def is_best(found: Sequence[SavedCheckpoint], saved: SavedCheckpoint) -> bool:
     """Whether no whole attempt has a lower held-out loss, and no newer one such a loss."""
     losses = {one.attempt: _loss_of(one) for one in found if one.condition == "whole"}
     return saved.attempt == best_of(losses)
 
 
-def is_needed(found: Sequence[Saved], saved: Saved) -> bool:
+def is_needed(found: Sequence[SavedCheckpoint], saved: SavedCheckpoint) -> bool:
     """Whether a job would go on from an attempt, or may be saving it now."""
     newest = next((one.attempt for one in found if one.condition in _LOADED), None)
     if newest is None:
@@ -160,13 +162,13 @@ def is_needed(found: Sequence[Saved], saved: Saved) -> bool:
 _LOADED: tuple[Condition, ...] = ("whole", "newer")  # whoever wrote a newer one loads it
 
 
-def _loss_of(saved: Saved) -> float | None:
+def _loss_of(saved: SavedCheckpoint) -> float | None:
     return saved.manifest.held_out_loss if saved.manifest is not None else None
 
 
 def _saved(
     vault: Vault, attempt: Attempt, objects: tuple[str, ...], facts: Mapping[str, Facts]
-) -> Saved:
+) -> SavedCheckpoint:
     manifest: Manifest | None = None
     condition: Condition = "incomplete"
     fault: str | None = f"{attempt} has no manifest"
@@ -184,7 +186,7 @@ def _saved(
     elif facts:
         num_bytes = sum(facts[name].num_bytes for name in objects)
     of_manifest = facts.get(attempt.manifest)
-    return Saved(
+    return SavedCheckpoint(
         attempt=attempt,
         condition=condition,
         fault=fault,
@@ -212,6 +214,6 @@ def _fault(
     return None
 
 
-def _nearest(found: Sequence[Saved], step: int) -> str:
+def _nearest(found: Sequence[SavedCheckpoint], step: int) -> str:
     steps = sorted({saved.attempt.step for saved in found}, key=lambda one: (abs(one - step), one))
     return f"no checkpoint has step {step}; the nearest has step {steps[0]}"

@@ -30,7 +30,7 @@ class Beginning(NamedTuple):
     text: str | None
 
 
-class Contents(NamedTuple):
+class DatasetContents(NamedTuple):
     """Content of a dataset.
 
     Attributes:
@@ -56,7 +56,7 @@ class Contents(NamedTuple):
     beginnings: tuple[Beginning, ...]
 
 
-def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> Contents:
+def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> DatasetContents:
     """Content of the pair `prefix`, with the beginnings of so many documents.
 
     Raises:
@@ -86,7 +86,7 @@ def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> 
     learnt = 1.0
     if corpus.mask is not None:
         learnt = np.count_nonzero(corpus.mask) / max(1, len(corpus.mask))
-    return Contents(
+    return DatasetContents(
         prefix=prefix,
         documents=index.documents,
         tokens=len(corpus.tokens),
@@ -99,7 +99,7 @@ def contents(prefix: str, tokenizer: Path | None = None, documents: int = 3) -> 
     )
 
 
-def as_text(found: Contents) -> str:
+def as_text(found: DatasetContents) -> str:
     """For people."""
     lines = [
         f"{found.prefix}: {counted(found.documents, 'document')}, "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from worker.checkpoint.listing import Saved
+    from worker.checkpoint.listing import SavedCheckpoint
 
 
 def remove_from(
@@ -58,7 +58,9 @@ def remove_from(
     }
 
 
-def _chosen(found: Sequence[Saved], step: int | None, all_but: int | None) -> list[Saved]:
+def _chosen(
+    found: Sequence[SavedCheckpoint], step: int | None, all_but: int | None
+) -> list[SavedCheckpoint]:
     """The checkpoints that go, the newest first."""
     from worker.checkpoint.listing import CONDITIONS, chosen, kept
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heddle.cli.tables import aligned
 
 if TYPE_CHECKING:
-    from worker.checkpoint.listing import Saved
+    from worker.checkpoint.listing import SavedCheckpoint
 
 DIGEST_SHOWN = 8  # letters of a plan's digest in a table
 SETTINGS = ("global_batch", "sequence_length", "seed", "precision", "steps", "learning_rate")
@@ -20,14 +20,14 @@ HEAD = (
 _KEYS = {"loss": "held_out_loss", "best": "is_best"}
 
 
-def rows_of(found: Sequence[Saved]) -> list[dict[str, Any]]:
+def rows_of(found: Sequence[SavedCheckpoint]) -> list[dict[str, Any]]:
     """The rows of the list, as plain data."""
     from worker.checkpoint.listing import is_best
 
     return [{**_row_of(saved), "is_best": is_best(found, saved)} for saved in found]
 
 
-def _row_of(saved: Saved) -> dict[str, Any]:
+def _row_of(saved: SavedCheckpoint) -> dict[str, Any]:
     manifest = saved.manifest
     return {
         "step": saved.attempt.step,
@@ -48,7 +48,7 @@ def checkpoint_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return aligned(HEAD, [[_cell(key, row) for key in HEAD] for row in rows])
 
 
-def content_of(saved: Saved, found: Sequence[Saved]) -> dict[str, Any]:
+def content_of(saved: SavedCheckpoint, found: Sequence[SavedCheckpoint]) -> dict[str, Any]:
     """The content of a whole checkpoint among all, and the settings of its job.
 
     Raises:
@@ -77,7 +77,7 @@ def content_of(saved: Saved, found: Sequence[Saved]) -> dict[str, Any]:
     }
 
 
-def _when(saved: Saved) -> str | None:
+def _when(saved: SavedCheckpoint) -> str | None:
     """Time of a manifest in UTC, by ISO 8601; None: the vault tells none that a calendar has."""
     if saved.saved_at_s is None:
         return None
