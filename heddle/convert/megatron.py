@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heddle.convert.deepspeed import said_by_deepspeed
+from heddle.convert.deepspeed import Said, said_by_deepspeed
 from heddle.convert.latent_attention import router_bias_rate
 from heddle.convert.model import config_of
 from heddle.convert.table import ARGUMENTS
@@ -18,6 +18,7 @@ from heddle.convert.words import Words
 from heddle_operator.apis.errors import InvalidArguments
 from planner.model.catalogue import MODELS
 from planner.model.config import model_of_config
+from planner.model.shape import ModelShape
 
 CHECKPOINTS = "checkpoints"  # beside the final weights
 LOSS_SCALE = 2**32  # Megatron's, where nothing is said
@@ -51,16 +52,7 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         InvalidArguments: something is missing, or has no counterpart that trains the same.
     """
     said, notes = said_by_deepspeed(deepspeed)
-    for key, value in said.items():
-        given = words.values.get(key)
-        if given and value and not _same(given[0], value[0]):
-            raise InvalidArguments(
-                f"{key} is {given[0]} among the arguments and {value[0]} in DeepSpeed's "
-                "configuration; make them agree",
-                field=key,
-                code="Contradiction",
-            )
-    words = Words({**said, **words.values}, words.unknown)
+    words = _joined(words, said)
     config = config_of(words)
     model = model_of_config(config, name)
     known = next((known for known, shape in MODELS.items() if _alike(shape, model)), None)
@@ -82,15 +74,6 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         "metadata": {"name": name},
         "spec": spec,
     }
-    left_out = [
-        f"{key}: {ARGUMENTS[key].words}"
-        for key in words.values
-        if ARGUMENTS[key].fate in ("chosen", "none")
-    ]
-    unknown = [
-        f"{key}: this argument is not known here, and left out; see whether it changes the training"
-        for key in words.unknown
-    ]
     if words.has("--fp16") and not words.has("--initial-loss-scale"):
         notes.append(
             f"training.lossScale.initial is {LOSS_SCALE}, as Megatron has it where nothing is "
@@ -98,7 +81,39 @@ def convert(words: Words, deepspeed: Mapping[str, Any], name: str, folder: str) 
         )
     if every is not None and output is None:
         notes.append("--save-interval: nothing is saved without --save, as in Megatron")
-    return Conversion(job, None if known else config, (*unknown, *left_out, *notes))
+    return Conversion(job, None if known else config, (*_left_out(words), *notes))
+
+
+def _joined(words: Words, said: Said) -> Words:
+    """The arguments, and what DeepSpeed's configuration says beside them.
+
+    Raises:
+        InvalidArguments: the two differ in a value.
+    """
+    for key, value in said.items():
+        given = words.values.get(key)
+        if given and value and not _same(given[0], value[0]):
+            raise InvalidArguments(
+                f"{key} is {given[0]} among the arguments and {value[0]} in DeepSpeed's "
+                "configuration; make them agree",
+                field=key,
+                code="Contradiction",
+            )
+    return Words({**said, **words.values}, words.unknown)
+
+
+def _left_out(words: Words) -> list[str]:
+    """A sentence for each argument that the job does without."""
+    unknown = [
+        f"{key}: this argument is not known here, and left out; see whether it changes the training"
+        for key in words.unknown
+    ]
+    known = [
+        f"{key}: {ARGUMENTS[key].words}"
+        for key in words.values
+        if ARGUMENTS[key].fate in ("chosen", "none")
+    ]
+    return unknown + known
 
 
 def _same(one: str, other: str) -> bool:
@@ -108,7 +123,7 @@ def _same(one: str, other: str) -> bool:
         return one == other
 
 
-def _alike(known: Any, model: Any) -> bool:
+def _alike(known: ModelShape, model: ModelShape) -> bool:
     """Whether a model of the catalogue is this one, whatever it is called."""
     stated, found = known.to_json(), model.to_json()
     return {**stated, "name": "", "recompute": ""} == {**found, "name": "", "recompute": ""}

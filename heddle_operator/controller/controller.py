@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -206,7 +206,7 @@ class Controller:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

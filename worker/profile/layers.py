@@ -122,11 +122,7 @@ def measure_layer(
         layer.recompute = "selective"
         attention_bytes = max(0, kept - _kept_bytes(layer, forward))
     message = micro_batch * sequence_length * model.hidden * VALUE_BYTES[precision]
-    shared = 2 if model.experts is not None and model.experts.shared else 0
-    reductions: float = {"embedding": 1, "block": 4, "moe_block": 4 + shared, "head": 1}[kind]
-    if part.etp:  # tokens that a TP group had divided are gathered, which is half an all-reduce
-        reductions = 3 + shared
-    reductions = reductions if tp > 1 else 0
+    reductions = _reductions(model, part) if tp > 1 else 0
     return LayerCost(
         forward_s=forward_s,
         backward_s=max(0.0, both_s - forward_s),
@@ -136,6 +132,14 @@ def measure_layer(
         attention_bytes=attention_bytes,
         input_bytes=8 * tokens.numel() if kind == "embedding" else message,
     )
+
+
+def _reductions(model: ModelShape, part: Part) -> int:
+    """All-reduces of whole activations in both passes of a layer."""
+    shared = 2 if model.experts is not None and model.experts.shared else 0
+    if part.etp:  # tokens that a TP group had divided are gathered, which is half an all-reduce
+        return 3 + shared
+    return {"embedding": 1, "block": 4, "moe_block": 4 + shared, "head": 1}[part.kind]
 
 
 def _shard(
