@@ -125,6 +125,21 @@ def test_no_function_names_a_tuple_only_to_star_it_in_one_call():
     assert not hidden
 
 
+def test_a_function_takes_at_most_one_truth_value_by_its_place():
+    """Commands get theirs from click; numba knows no argument that is given by name alone."""
+    assert not [
+        f"{name(path)}:{node.lineno}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.decorator_list
+        if sum(
+            one.annotation is not None and ast.unparse(one.annotation) == "bool"
+            for one in node.args.args
+        )
+        > 1
+    ]
+
+
 def test_an_error_of_several_mistakes_says_which_by_its_code():
     """The classes whose name does not say the mistake; checkpoints have words of their own."""
     of_several = re.compile(r"(Invalid\w+|WorkerError|OperatorError)$")

@@ -90,7 +90,7 @@ def demo(
     if rank_entry is not None:
         options = replace(options, rank_entry=rank_entry)
     is_live = not (headless or output == "json") and fits_live()
-    result, run = _run(options, is_live, interactive, output == "json")
+    result, run = _run(options, is_live=is_live, interactive=interactive, is_quiet=output == "json")
     _finish(result, run, output, picture)
     if not is_exact(result) and not run.has_quit:
         sys.exit(1)
@@ -129,7 +129,7 @@ def _options(
 
 
 def _run(
-    options: DemoOptions, is_live: bool, interactive: bool, is_quiet: bool
+    options: DemoOptions, *, is_live: bool, interactive: bool, is_quiet: bool
 ) -> tuple[dict[str, Any], DemoRun]:
     import asyncio
 
@@ -143,7 +143,9 @@ def _run(
             return DemoRun(options, folder, say)
 
         try:
-            run = asyncio.run(show(start, is_live, interactive, is_quiet))
+            run = asyncio.run(
+                show(start, is_live=is_live, interactive=interactive, is_quiet=is_quiet)
+            )
         except asyncio.CancelledError:  # SIGTERM: everything has been closed
             sys.exit(143)
         return run.result(), run

@@ -144,7 +144,7 @@ def train(
     )
     try:
         choices = choose(job, options, machine)
-        wrong = refusals(choices, fresh, reads_weights=check)
+        wrong = refusals(choices, is_fresh=fresh, reads_weights=check)
         if wrong:
             raise InvalidJob.of(wrong)
     except InvalidJob as error:
@@ -164,7 +164,7 @@ def train(
         click.echo(f"note: {note}", err=output == "json")
     is_live = not (headless or output == "json") and fits_live()
     with _locked(choices, fresh, output) as run:
-        status = _train(run, machine, seed, is_live, interactive, output)
+        status = _train(run, machine, seed, output, is_live=is_live, interactive=interactive)
     sys.exit(status)
 
 
@@ -191,7 +191,7 @@ def _locked(choices: Choices, fresh: bool, output: str) -> Iterator[Choices]:
             click.echo(f"note: {held.note}", err=output == "json")
         if fresh:
             remove_checkpoints(choices.job)
-        begins = beginning(choices.job, fresh)
+        begins = beginning(choices.job, is_fresh=fresh)
         if begins.note:
             click.echo(f"note: {begins.note}", err=output == "json")
         yield choices.of_run(held.run, begins.step)
@@ -201,7 +201,7 @@ def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
     from heddle.train.preconditions.beginning import beginning
     from planner.wording import counted
 
-    begins = beginning(choices.job, fresh)
+    begins = beginning(choices.job, is_fresh=fresh)
     notes = [*choices.notes, *([begins.note] if begins.note else [])]
     if output == "json":
         found = {"begun_from_step": begins.step, "steps_left": begins.steps_left}
@@ -217,7 +217,7 @@ def _say_checked(job: Path, choices: Choices, fresh: bool, output: str) -> None:
 
 
 def _train(
-    choices: Choices, machine: Machine, seed: int, is_live: bool, interactive: bool, output: str
+    choices: Choices, machine: Machine, seed: int, output: str, *, is_live: bool, interactive: bool
 ) -> int:
     """Measure if need be, run, say what came out; the exit status."""
     import asyncio
@@ -240,7 +240,9 @@ def _train(
             return LocalJob(options, folder, say)
 
         try:
-            run = asyncio.run(show(start, is_live, interactive, is_quiet))
+            run = asyncio.run(
+                show(start, is_live=is_live, interactive=interactive, is_quiet=is_quiet)
+            )
         except ProcessFailed as error:
             click.echo(f"Error: {error}", err=True)
             return 1

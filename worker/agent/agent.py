@@ -195,8 +195,7 @@ class Agent:
         """A process said something."""
         match message:
             case messages.Beat():
-                trains = process.report is not None and process.report.phase == "training"
-                process.heartbeat.beat(message.progress, message.part, message.waiting, trains)
+                process.beat(message)
                 return  # nobody waits for a heartbeat
             case messages.Stepped():
                 process.computing.add(message.record.epoch, message.compute_s)

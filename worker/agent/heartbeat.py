@@ -40,7 +40,7 @@ class Heartbeat:
         """So many seconds have passed, as far as this process has run to see them."""
         self.silent_s += seconds
 
-    def beat(self, progress: int, part: str, waiting: bool, trains: bool) -> None:
+    def beat(self, progress: int, part: str, *, waiting: bool, trains: bool) -> None:
         """A heartbeat came; `trains` says whether the rank is in a phase that must progress."""
         is_still = trains and not waiting and self.has_beaten and progress == self.progress
         self.still_s = self.still_s + self.silent_s if is_still else 0.0

@@ -24,6 +24,7 @@ from worker.contract import RankExit, RankReport
 from worker.control.messages import (
     FROM_FORK_SERVER,
     FROM_PROCESS,
+    Beat,
     Exited,
     Fork,
     Forked,
@@ -66,6 +67,11 @@ class Process:
         """Send it one message, unless it does not run yet."""
         if self.pid:
             self.writer.write(message.to_line())
+
+    def beat(self, message: Beat) -> None:
+        """Take over a heartbeat of a rank."""
+        trains = self.report is not None and self.report.phase == "training"
+        self.heartbeat.beat(message.progress, message.part, waiting=message.waiting, trains=trains)
 
     def alive_report(self) -> RankReport | None:
         """Its newest report with what its heartbeats say, if it has sent one."""

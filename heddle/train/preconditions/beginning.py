@@ -61,7 +61,7 @@ class Beginning:
         )
 
 
-def beginning(job: HeddleJob, is_fresh: bool, makes_data: bool = False) -> Beginning:
+def beginning(job: HeddleJob, *, is_fresh: bool, makes_data: bool = False) -> Beginning:
     """Where a run of the job begins.
 
     Args:

@@ -28,7 +28,7 @@ FP32_BYTES = 4
 COPIES = 2  # of the weights, while the parts of all ranks become one folder
 
 
-def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[Mistake, ...]:
+def refusals(choices: Choices, *, is_fresh: bool, reads_weights: bool) -> tuple[Mistake, ...]:
     """Everything that is refused.
 
     Args:
@@ -36,7 +36,7 @@ def refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> tuple[Mis
         is_fresh: what an earlier run left in the output folder goes.
         reads_weights: every number and text that the job starts from is looked at, too.
     """
-    return tuple(_refusals(choices, is_fresh, reads_weights))
+    return tuple(_refusals(choices, is_fresh=is_fresh, reads_weights=reads_weights))
 
 
 def weights_bytes(model: ModelShape) -> int:
@@ -54,7 +54,7 @@ def check_priced(choices: Choices, profile: Profile) -> None:
         cost_of(choices.plan.plan, choices.job.workload, choices.nodes, profile)
 
 
-def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator[Mistake]:
+def _refusals(choices: Choices, *, is_fresh: bool, reads_weights: bool) -> Iterator[Mistake]:
     job = choices.job
     yield from _unpriced(choices)
     if not choices.is_measured:
@@ -79,7 +79,7 @@ def _refusals(choices: Choices, is_fresh: bool, reads_weights: bool) -> Iterator
             yield Mistake.of(error)
         yield from _room(folder, job.workload.model, removed_bytes)
     try:
-        beginning(job, is_fresh, makes_data=reads_weights)
+        beginning(job, is_fresh=is_fresh, makes_data=reads_weights)
     except HeddleError as error:
         yield Mistake.of(error)
     if reads_weights:

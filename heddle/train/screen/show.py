@@ -29,7 +29,7 @@ AnyRun = TypeVar("AnyRun", bound=LocalRun)
 
 
 async def show(
-    make: Callable[[Say], AnyRun], is_live: bool, interactive: bool, is_quiet: bool
+    make: Callable[[Say], AnyRun], *, is_live: bool, interactive: bool, is_quiet: bool
 ) -> AnyRun:
     """Run to the last step or until q; answers the closed run.
 

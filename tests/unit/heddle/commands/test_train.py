@@ -31,7 +31,7 @@ EXAMPLE = str(Path(__file__).parents[4] / "manifests" / "examples" / "tiny.yaml"
 def nothing_starts(monkeypatch):
     """What should have been refused ends here, instead of training."""
 
-    def start(*_):
+    def start(*_, **__):
         raise AssertionError("a run started")
 
     monkeypatch.setattr(command, "_train", start)

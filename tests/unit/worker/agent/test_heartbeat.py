@@ -12,7 +12,7 @@ def lived(seconds, *, progress=lambda s: 0, waiting=False, trains=True, part="fo
     """A rank that beats once a second."""
     heartbeat = Heartbeat()
     for second in range(seconds):
-        heartbeat.beat(progress(second), part, waiting, trains)
+        heartbeat.beat(progress(second), part, waiting=waiting, trains=trains)
         heartbeat.pass_time(1.0)
     return heartbeat
 
@@ -30,7 +30,7 @@ def test_one_that_has_beaten_is_lost_after_the_peer_timeout_and_not_before():
     assert not heartbeat.is_silent(10.0)
     heartbeat.pass_time(0.1)
     assert heartbeat.is_silent(10.0)
-    heartbeat.beat(0, "forward", False, True)
+    heartbeat.beat(0, "forward", waiting=False, trains=True)
     assert not heartbeat.is_silent(10.0)
 
 

@@ -117,7 +117,7 @@ def test_a_plan_that_emulated_nodes_cannot_price_is_found(tmp_path):
     nodes.write_text("".join(f"- {{name: node-{n}, type: demo-fast, gpus: 1}}\n" for n in range(2)))
     batch = batch_of(tmp_path)
     fit = plan_file(tmp_path, pipeline(batch, "demo-fast"))
-    assert refusals(chosen(tmp_path, fit, nodes=nodes), False, False) == ()
+    assert refusals(chosen(tmp_path, fit, nodes=nodes), is_fresh=False, reads_weights=False) == ()
     large = plan_file(tmp_path, pipeline(batch, "demo-fast", micro_batch=batch))
-    (line,) = refusals(chosen(tmp_path, large, nodes=nodes), False, False)
+    (line,) = refusals(chosen(tmp_path, large, nodes=nodes), is_fresh=False, reads_weights=False)
     assert f"micro-batch {batch}" in line.message

@@ -16,7 +16,11 @@ from tests.unit.heddle.train.test_choices import MACHINE, TINY, job_file
 
 
 def found(path, is_fresh=False, reads_weights=True, **options):
-    return refusals(choose(path, TrainOptions(**options), MACHINE), is_fresh, reads_weights)
+    return refusals(
+        choose(path, TrainOptions(**options), MACHINE),
+        is_fresh=is_fresh,
+        reads_weights=reads_weights,
+    )
 
 
 def test_a_job_that_runs_is_refused_nothing(tmp_path):
