@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from planner.wording import kind_of, reason_of
-from worker.data.making.units import Unit, open_parquet, parquet_batches
+from worker.data.making.units import Unit, is_endless, open_parquet, parquet_batches
 from worker.errors import InvalidDataset
 
 
@@ -61,7 +61,9 @@ def documents(unit: Unit, keys: Keys) -> Iterator[Document | None]:
 
 
 def _read_text(path: Path) -> Document | None:
-    """A file of UTF-8 text; None if it cannot be read or is something else."""
+    """A file of UTF-8 text; None if it cannot be read or is something else, as a pipe is."""
+    if is_endless(path):
+        return None
     try:
         text = path.read_bytes()
         text.decode()

@@ -121,11 +121,16 @@ def _kind_of(path: Path) -> Kind:
     return "parquet" if suffix in PARQUET_SUFFIXES else "text"
 
 
+def is_endless(path: Path) -> bool:
+    """Whether a path is a pipe or a device, whose reading may never end."""
+    return path.exists() and not path.is_file()
+
+
 def _units(inputs: Sequence[Path]) -> Iterator[Unit]:
     texts: list[tuple[str, int]] = []
     gathered = 0
     for path in _files(inputs):
-        kind = _kind_of(path)
+        kind = "text" if is_endless(path) else _kind_of(path)
         if kind == "text":
             texts.append((str(path), _size_of(path)))
             gathered += texts[-1][1]

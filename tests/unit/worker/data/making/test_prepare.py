@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -71,6 +72,15 @@ def test_a_file_that_is_named_is_taken_whatever_its_suffix_and_once(folder, tmp_
     (folder / "notes.log").write_text("log")
     prepare([folder / "notes.log", folder / "b.py", folder], tmp_path / "corpus", end="none")
     assert tokens(tmp_path / "corpus") == b"logtwoonethree"
+
+
+def test_a_pipe_or_device_in_a_folder_is_skipped_where_reading_would_never_end(folder, tmp_path):
+    (folder / "endless.txt").symlink_to("/dev/zero")
+    for name in ("pipe.md", "pipe.jsonl", "pipe.parquet"):
+        os.mkfifo(folder / name)
+    done = prepare([folder], tmp_path / "corpus")
+    assert tokens(tmp_path / "corpus") == b"one\0two\0three\0"
+    assert done.skipped == 5
 
 
 def test_the_index_is_that_of_megatron(folder, tmp_path):
