@@ -121,8 +121,9 @@ def chosen(
     for saved in mine:
         if saved.condition in among:
             return saved
+    which = f"no checkpoint {'is whole' if step is None else f'of step {step} is whole'}"
     raise NoCheckpoint(
-        f"no checkpoint is whole, the newest is {mine[0].condition} ({mine[0].fault}); "
+        f"{which}, the newest is {mine[0].condition} ({mine[0].fault}); "
         "`heddle checkpoint ls` lists all",
         code="whole",
     )
