@@ -63,6 +63,8 @@ async def show(
                 stack.enter_context(_live(view))
             else:
                 run.on_steps = StepLines(run, say).take_steps
+                if interactive:
+                    say(f"keys: {LEGEND}")
             try:
                 await training
             except asyncio.CancelledError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 
 import pytest
@@ -10,18 +11,21 @@ import pytest
 from heddle.demo.run import DemoOptions, DemoRun
 from heddle.demo.scenario import NODES
 from heddle.local.processes import processes_with
+from heddle.train.screen.keys import LEGEND
 from heddle.train.screen.show import show
 
 MARK = "HEDDLE_TEST_SHOW"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_quiet", [False, True], ids=["lines", "json"])
+@pytest.mark.parametrize("is_quiet", [False, True], ids=["lines and keys", "json"])
 def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
     tmp_path, monkeypatch, capfd, is_quiet
 ):
     value = str(tmp_path)
     monkeypatch.setenv(MARK, value)  # every process of the run inherits it
+    _, terminal = os.openpty()
+    monkeypatch.setattr("sys.stdin", os.fdopen(terminal))
 
     async def until_pods_start():
         run = asyncio.ensure_future(
@@ -30,7 +34,7 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
                     DemoOptions(nodes=NODES, script=(), steps=5, seed=1), tmp_path, say
                 ),
                 is_live=False,
-                interactive=False,
+                interactive=not is_quiet,
                 is_quiet=is_quiet,
             )
         )
@@ -46,4 +50,5 @@ def test_sigterm_while_pods_start_ends_the_run_and_all_its_processes(
     out, err = capfd.readouterr()
     said = err if is_quiet else out
     assert "the data set of the sources" in said
+    assert is_quiet or LEGEND in said
     assert not (out if is_quiet else err).strip()
