@@ -7,6 +7,7 @@ ignored.
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,6 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     field_validator,
-    model_validator,
 )
 from pydantic_core import ErrorDetails
 
@@ -37,6 +37,7 @@ from worker.trainable import why_untrainable
 from worker.training_settings import Checkpointing, Section
 
 API_VERSION = "heddle.dev/v1alpha1"
+MOST_EXACT = 2**53  # JSON's numbers are whole up to there
 MAX_NAME = 63  # of a label's value, by which the objects of a job are found
 
 
@@ -72,14 +73,6 @@ class HeddleJob(Section):
     spec: JobSpec
     _notes: tuple[str, ...] = PrivateAttr(default=())
     _wire: GpuWire | None = PrivateAttr(default=None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_status(cls, data: object) -> object:
-        """The status is the operator's own writing, never its input."""
-        if isinstance(data, Mapping):
-            return {key: value for key, value in data.items() if key != "status"}
-        return data
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -203,7 +196,7 @@ def _read(data: object, config: Mapping[str, Any] | None = None) -> HeddleJob:
             code="Malformed",
         )
     try:
-        job = HeddleJob.model_validate(data)
+        job = validated(data)
     except ValidationError as error:
         raise InvalidJob.of([_mistake(each) for each in error.errors()]) from None
     try:
@@ -226,6 +219,37 @@ def _read(data: object, config: Mapping[str, Any] | None = None) -> HeddleJob:
     if untrainable is not None:
         raise InvalidJob(f"spec.model: {untrainable}", field="spec.model", code="Unsupported")
     return job
+
+
+def validated(data: Mapping[Any, Any]) -> HeddleJob:
+    """The job in plain data, of which each field is right by itself.
+
+    Raises:
+        ValidationError: a field is wrong, or of another kind than the API server takes.
+        InvalidJob: the data are nested without end, as YAML's anchors can.
+    """
+    return HeddleJob.model_validate_json(_json_of(data), strict=True)
+
+
+def _json_of(data: Mapping[Any, Any]) -> str:
+    """Data as the API server gets them; the status is the operator's writing, never its input."""
+    try:
+        given = {key: value for key, value in data.items() if key != "status"}
+        return json.dumps(_plain(given), default=str)
+    except RecursionError:
+        raise InvalidJob("it is nested too deeply; write it out", code="Malformed") from None
+
+
+def _plain(data: object) -> object:
+    """JSON has one kind of number, so 4.0 is 4, and no half of a surrogate pair."""
+    if isinstance(data, Mapping):
+        return {str(key): _plain(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_plain(value) for value in data]
+    if isinstance(data, str):
+        return data.encode(errors="surrogatepass").decode(errors="replace")
+    is_whole = isinstance(data, float) and data.is_integer() and abs(data) < MOST_EXACT
+    return int(data) if is_whole else data
 
 
 def _resolved(job: HeddleJob, config: Mapping[str, Any] | None) -> HeddleJob:

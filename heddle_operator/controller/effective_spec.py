@@ -32,6 +32,7 @@ from heddle_operator.apis.heddlejob import (
     HeddleJob,
     Metadata,
     load_job,
+    validated,
 )
 from heddle_operator.apis.times import wall_s
 from heddle_operator.inventory.filters import refusal_of
@@ -259,7 +260,7 @@ def _without_mistakes(body: Mapping[str, Any]) -> dict[str, Any]:
     kept = copy.deepcopy(dict(body))
     while True:
         try:
-            HeddleJob.model_validate(kept)
+            validated(kept)
             return kept
         except ValidationError as error:
             removed = [_remove(kept, row["loc"], row["type"]) for row in error.errors()]

@@ -95,6 +95,10 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.data.split", [1, -1, 0], ("OutOfRange", "spec.data.split.1")),
         ("spec.data.split", [1, 1], ("Missing", "spec.data.split.2")),
         ("spec.steps", 1.5, ("Malformed", "spec.steps")),
+        ("spec.steps", True, ("Malformed", "spec.steps")),
+        ("spec.steps", "20", ("Malformed", "spec.steps")),
+        ("spec.training.learningRate", "3e-4", ("Malformed", "spec.training.learningRate")),
+        ("spec.data.documentMask", "yes", ("Malformed", "spec.data.documentMask")),
         ("spec.output", 3, ("Malformed", "spec.output")),
         ("metadata.name", "Not A Name", ("Malformed", "metadata.name")),
         ("kind", "Job", ("Unknown", "kind")),
@@ -105,6 +109,17 @@ def test_a_mistake_is_refused_by_its_field(path, value, mistake):
     with refused(InvalidJob, *mistake) as error:
         load_job(changed(path, value))
     assert len(str(error.value)) < 400
+
+
+def test_a_number_of_json_is_whole_however_it_is_written():
+    assert load_job(changed("spec.steps", 20.0)).spec.steps == 20
+
+
+def test_an_anchor_that_holds_itself_is_refused():
+    job = copy.deepcopy(JOB)
+    job["spec"]["worker"] = {"template": job["spec"]}
+    with refused(InvalidJob, "Malformed"):
+        load_job(job)
 
 
 def test_a_missing_field_is_named():
