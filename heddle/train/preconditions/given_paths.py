@@ -85,7 +85,7 @@ def _output(folder: Path, job: HeddleJob) -> list[Mistake]:
     if origin is not None and folder.resolve() == Path(origin).resolve():
         said = f"the output folder {folder} is that of the model, whose weights it would replace"
         return [Mistake(f"{said}; name another one with --output-path", "Taken", field)]
-    why = _why_unwritable(folder)
+    why = _why_no_text(folder) or _why_unwritable(folder)
     if why is None:
         return []
     said = f"the output folder {folder} {why}; name another one with --output-path"
@@ -100,6 +100,15 @@ def _checkpoints(job: HeddleJob) -> list[Mistake]:
         return []
     said = f"spec.checkpoint.path {folder} {why}; name another folder"
     return [Mistake(said, "Unwritable", "spec.checkpoint.path")]
+
+
+def _why_no_text(folder: Path) -> str | None:
+    """The clause that says why no record can name the folder; None: one can."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        return "has a name that is not UTF-8"
+    return None
 
 
 def _why_unwritable(folder: Path) -> str | None:
