@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from planner.errors import HeddleError
+from planner.given_text import read_text
 from planner.wording import reason_of
 
 SECOND_DOCUMENT = "expected a single document in the stream"  # PyYAML's words for it
@@ -77,7 +78,7 @@ def read_yaml(path: Path, what: str, error: type[HeddleError], kind: str | None 
     """The data of a YAML (or JSON) file.
 
     Args:
-        path: of the file, in UTF-8.
+        path: of the file, in UTF-8; `-` is standard input.
         what: it holds, in words.
         error: to raise.
         kind: of the object that is meant; see `load_yaml`.
@@ -86,7 +87,7 @@ def read_yaml(path: Path, what: str, error: type[HeddleError], kind: str | None 
         error: the file cannot be read, or is not YAML; its code is `Unreadable`.
     """
     try:
-        return load_yaml(path.read_text(encoding="utf-8"), kind)
+        return load_yaml(read_text(path), kind)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
         raise error(
             f"{what} {path} cannot be read: {_reason_of(problem)}", code="Unreadable"

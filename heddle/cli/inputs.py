@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import reprlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from planner.cluster.composition import Composition
 from planner.cluster.gpu_limits import GpuLimits
 from planner.cost.money import DEAREST
 from planner.errors import InvalidComposition, InvalidPlan, InvalidRequest, InvalidWorkload
+from planner.given_text import read_text
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
 from planner.plans.plan import Plan, faults
@@ -127,12 +127,7 @@ def read_plan_file(path: str) -> dict[str, Any]:
         InvalidPlan: it cannot be read, or is no object.
     """
     try:
-        if path != "-":
-            text = Path(path).read_text(encoding="utf-8")
-        else:
-            # None: the shell closed it
-            text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8")
-        data = json.loads(text)
+        data = json.loads(read_text(path))
         if isinstance(data, dict):
             return data
         wrong = f"must hold one JSON object, found {kind_of(data)}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from heddle.cli.inputs import is_placed, plan_composition, plan_workload, read_plan
 from planner.cost.evaluate import cost_of
 from planner.errors import InvalidMeasurements, PlanningError
+from planner.given_text import read_text
 from planner.plans.plan import check
 from planner.profiles.generator import find_profile
 from planner.wording import kind_of, reason_of
@@ -111,10 +111,7 @@ def _entries(path: str) -> list[object]:
         InvalidMeasurements: it cannot be read, or is empty.
     """
     try:
-        if path == "-":
-            text = "" if sys.stdin is None else sys.stdin.buffer.read().decode("utf-8")
-        else:
-            text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         if text.lstrip().startswith("["):
             found = json.loads(text)
         else:

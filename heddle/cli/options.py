@@ -15,6 +15,7 @@ import click
 
 from planner.cluster.gpu_types import HARDWARE
 from planner.errors import InvalidRequest
+from planner.given_text import STANDARD_INPUT
 from planner.model.catalogue import MODELS
 from planner.model.workload import Zero
 from planner.request import DEFAULT_ROLLOUTS, MOST_THREADS
@@ -90,6 +91,25 @@ MODEL_HELP = (
 )
 
 
+def require_one_reader(given: Mapping[str, Any]) -> None:
+    """Refuse two inputs of a command on standard input, which can be read once.
+
+    Args:
+        given: value of each input, by its name for the user.
+
+    Raises:
+        InvalidRequest: more than one is `-`.
+    """
+    readers = [name for name, value in given.items() if str(value) == STANDARD_INPUT]
+    if len(readers) > 1:
+        raise InvalidRequest(
+            f"{' and '.join(readers)} are both `-`, and standard input is read once; name a file "
+            "for one of them",
+            field=readers[1],
+            code="Contradiction",
+        )
+
+
 def once(context: click.Context, option: click.Parameter, given: tuple[Any, ...]) -> Any:
     """The value of an option that may be given once, or None; for options with `multiple`.
 
@@ -142,7 +162,7 @@ def gpu_options(otherwise: str = "") -> Decorator[Any]:
             type=A_FILE,
             multiple=True,
             callback=once,
-            help="YAML file: a list of nodes with name, type, gpus.",
+            help="YAML file: a list of nodes with name, type, gpus; `-`: standard input.",
         ),
     )
 

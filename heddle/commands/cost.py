@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from heddle.cli.inputs import is_placed, plan_composition, plan_workload, read_plan, read_plan_file
 from heddle.cli.measured import mean_error, measured_costs
-from heddle.cli.options import SHOWN, answer_options, gpu_options
+from heddle.cli.options import SHOWN, answer_options, gpu_options, require_one_reader
 from heddle.cli.tables import (
     cost_sentence,
     cost_table,
@@ -92,6 +92,7 @@ def cost(
         return
     if path is None:
         raise InvalidRequest("no plan is given; give PLAN.json, or --measured FILE", code="Missing")
+    require_one_reader({"PLAN.json": path, "--nodes": nodes})
     data = read_plan_file(path)
     workload = plan_workload(data, model, batch, seq_len)
     composition = plan_composition(data, text, nodes)

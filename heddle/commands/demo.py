@@ -79,11 +79,11 @@ def demo(
     restarts. The demo takes two to three minutes. It ends with exit status 1 if the losses differ
     from those of one process that trains the same steps.
     """
+    require_keys(interactive)
     click.echo(
         "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it and all its processes.",
         err=output == "json",
     )
-    require_keys(interactive)
     from heddle.demo.summary import is_exact
 
     options = _options(nodes, script, model, steps, seed, interactive)

@@ -33,6 +33,7 @@ from heddle.cli.options import (
     answer_options,
     effort_options,
     gpu_options,
+    require_one_reader,
 )
 from heddle.cli.tables import answer_sentences, plan_table
 from planner.api import POLICY_METHODS
@@ -242,6 +243,8 @@ def plan(
             code="Contradiction",
         )
     _require_use(wishes["method"], given)
+    inputs = {"--nodes": nodes, "--current": wishes["current"], "--prices": wishes["prices"]}
+    require_one_reader(inputs)
     composition = read_composition(text, nodes)
     if composition is None:
         raise InvalidComposition(

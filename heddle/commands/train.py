@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from heddle.cli.live import fits_live, live_options, require_keys
-from heddle.cli.options import A_FILE, ZERO_STAGE
+from heddle.cli.options import A_FILE, ZERO_STAGE, require_one_reader
 
 if TYPE_CHECKING:
     from heddle.train.choices import Choices
@@ -120,12 +120,13 @@ def train(
 ) -> None:
     """Train a HeddleJob on this machine.
 
-    JOB is a YAML file, as for `kubectl apply`. The ranks are processes of this machine. Its
+    JOB is a YAML file, as for `kubectl apply`, or `-` for standard input. The ranks are processes of this machine. Its
     processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
     job failed, 2 the input is wrong or a disk is full. Ctrl-C ends it with 130, SIGTERM with 143.
     It is 141 if the reader of its output went away.
     """
     require_keys(interactive)
+    require_one_reader({"JOB": job, "--nodes": nodes, "--script": script, "--plan": plan})
     from heddle.train.choices import TrainOptions, choose
     from heddle.train.machine import this_machine
     from heddle.train.preconditions.refusals import refusals

@@ -47,6 +47,22 @@ def test_a_job_without_mistakes_says_what_it_would_do(tmp_path):
     assert "nothing is wrong; it would train 200 steps with 3 ranks on cpu-" in done.output
 
 
+def test_a_job_may_come_from_standard_input_and_nodes_too_but_not_both():
+    job, nodes = Path(EXAMPLE).read_text(), "[{name: a, type: cpu, gpus: 3}]"
+    runner = CliRunner()
+    done = runner.invoke(train, ["--check", "-"], input=job)
+    assert done.exit_code == 0, done.output
+    done = runner.invoke(train, ["--check", EXAMPLE, "--nodes", "-"], input=nodes)
+    assert "200 steps with 3 ranks" in done.output
+    error = runner.invoke(train, ["--check", "-", "--nodes", "-"], input=job).exception
+    assert (error.field, error.code) == ("--nodes", "Contradiction")
+
+
+def test_an_output_folder_whose_name_is_not_utf_8_is_refused():
+    done = invoked("--check", EXAMPLE, "--output-path", os.fsdecode(b"caf\xe9"))
+    assert [mistake.code for mistake in done.exception.mistakes] == ["Unwritable"]
+
+
 def test_more_ranks_than_a_machine_runs_are_refused_by_the_option_whose_help_says_so():
     assert MOST_RANKS == MOST_GPUS
     done = invoked("--check", EXAMPLE, "--ranks", str(MOST_RANKS + 1))
