@@ -104,6 +104,7 @@ def profile(
         return
     degrees, batches = _numbers("--tp", tp), _numbers("--micro-batch", micro_batch)
     subject = _subject(asked)
+    from heddle.train.screen.measuring import measuring_progress
     from worker.profile.by_degree import Sizes, measure_layers
 
     usual = usual_workload(subject.model)
@@ -117,10 +118,15 @@ def profile(
 
     def left(degree: int, too_large: Sequence[int]) -> None:
         batches = ", ".join(map(str, too_large))
-        click.echo(f"TP {degree}: out of memory; not measured: micro-batch {batches}", err=True)
+        _say(f"TP {degree}: out of memory; not measured: micro-batch {batches}")
 
-    done = measure_layers(subject, sizes, left)
+    with measuring_progress(f"measuring {subject.gpu_type}", is_headless=False, say=_say) as told:
+        done = measure_layers(subject, sizes, left, told)
     click.echo(f"{done.path}: {done.entries} measured entries; links {done.links_origin}")
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 class Asked(NamedTuple):

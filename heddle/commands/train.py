@@ -276,7 +276,8 @@ def _measured(choices: Choices, machine: Machine, folder: Path, is_live: bool, o
         out.write(f"{line}\n")
 
     workload = choices.job.workload
-    with measuring_progress(machine.gpu_type, not is_live, say) as progress:
+    title = f"measuring {machine.gpu_type}, once for this model"
+    with measuring_progress(title, not is_live, say) as progress:
         found = asyncio.run(measured_folder(machine, workload, dict(os.environ), progress))
     name = workload.model.name
     return copy_for(found, folder / "profiles", name, machine, choices.most_ranks)

@@ -7,6 +7,7 @@ be measured here is named, never made up.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import os
 import platform
@@ -38,6 +39,7 @@ from worker.profile.types import measure_type
 
 TP_DEGREES = (1, 2, 4, 8, 16)  # that a refusal offers
 Left = Callable[[int, Sequence[int]], None]
+Told = Callable[[int, int, str], None]  # rows measured, of how many, and which comes next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,13 +118,14 @@ class Written:
     links_origin: str
 
 
-def measure_layers(subject: Subject, sizes: Sizes, left: Left) -> Written:
+def measure_layers(subject: Subject, sizes: Sizes, left: Left, told: Told) -> Written:
     """Measure layers, and links between ranks of a TP group; add both to the model's profile.
 
     Args:
         subject: what is measured.
         sizes: at which.
         left: hears of a degree and the micro-batches that do not fit in memory at it.
+        told: hears of each row before it is measured; one that is measured again counts as done.
 
     Raises:
         WorkerError: a degree is impossible here, nothing fits, or the folder cannot be written.
@@ -136,12 +139,16 @@ def measure_layers(subject: Subject, sizes: Sizes, left: Left) -> Written:
     layers: dict[RowKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None
+    parts = sum(len(parts_of(subject.model, n, sizes.max_tiling)) for n in sizes.degrees)
+    count = _Count(told, parts * len(sizes.micro_batches))
     for degree in sizes.degrees:
         if degree > 1:
+            count.say(f"TP {degree}: messages between devices")
             message, rings[degree] = inside_node(
                 subject.device, degree, repeats=subject.repeats, wire=subject.wire
             )
-        found = _rows_at(bench, subject.model, sizes, degree, rings.get(degree), left)
+        ring = rings.get(degree)
+        found = _rows_at(bench, subject.model, sizes, degree, ring, left, count)
         layers |= {(part, degree, b): row for (part, b), row in found.items()}
     memory, reserve = _memory(subject)
     head = {
@@ -183,8 +190,33 @@ def _bench(subject: Subject) -> Bench:
     return bench
 
 
+class _Count:
+    """Counts rows for whoever waits."""
+
+    def __init__(self, told: Told, rows: int) -> None:
+        self._told, self._rows = told, rows
+        self._begun: set[tuple[int, Part, int]] = set()
+
+    def row(self, degree: int, part: Part, micro_batch: int) -> None:
+        """This row comes next."""
+        row = (degree, part, micro_batch)
+        again = ", again" if row in self._begun else ""
+        self.say(f"TP {degree}: {part}, micro-batch {micro_batch}{again}")
+        self._begun.add(row)
+
+    def say(self, what: str) -> None:
+        """This comes next."""
+        self._told(len(self._begun), self._rows, what)
+
+
 def _rows_at(
-    bench: Bench, model: ModelShape, sizes: Sizes, degree: int, ring: LinkCost | None, left: Left
+    bench: Bench,
+    model: ModelShape,
+    sizes: Sizes,
+    degree: int,
+    ring: LinkCost | None,
+    left: Left,
+    count: _Count,
 ) -> dict[Key, Row]:
     """The rows of one TP degree, whose all-reduce is `ring`."""
 
@@ -216,7 +248,7 @@ def _rows_at(
         sorted(sizes.micro_batches),
         time.monotonic,
         math.inf,
-        lambda *_: None,
+        functools.partial(count.row, degree),
     )
     if not found:
         raise WorkerError(

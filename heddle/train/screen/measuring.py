@@ -43,16 +43,15 @@ class MeasuringLines:
 
 @contextlib.contextmanager
 def measuring_progress(
-    gpu_type: str, is_headless: bool, say: Callable[[str], None]
+    title: str, is_headless: bool, say: Callable[[str], None]
 ) -> Iterator[Progress]:
     """Receiver of the measurement's progress.
 
     Args:
-        gpu_type: of this machine.
+        title: what is measured, and how often that is done.
         is_headless: lines, whatever the terminal.
         say: gets each line.
     """
-    title = f"measuring {gpu_type}, once for this model"
     with progress_bar() as bar:
         if is_headless or bar.disable:
             bar.stop()

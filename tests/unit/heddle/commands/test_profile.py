@@ -23,7 +23,9 @@ def run(command, line: str) -> str:
 @pytest.mark.slow
 def test_a_measured_profile_is_planned_with(tmp_path):
     line = f"--gpu-type demo-fast --micro-batch 1,2 --repeats 1 --output-path {tmp_path}"
-    assert "6 measured entries; links assumed" in run(profile, f"{line} --device cpu")
+    done = CliRunner().invoke(profile, shlex.split(f"{line} --device cpu"))
+    assert "6 measured entries; links assumed" in done.stdout
+    assert "measuring demo-fast" in done.stderr
     stated = json.loads((tmp_path / "tiny-llama" / "demo-fast.json").read_text())
     assert stated["origin"] == "measured"
     assert {"hardware", "versions", "date"} <= set(stated["provenance"])

@@ -17,7 +17,7 @@ def test_the_first_line_comes_at_once_and_then_one_every_few_seconds():
 
 def test_without_a_terminal_it_is_said_in_lines(capfd):
     said = []
-    with measuring_progress("cpu-x", False, said.append) as progress:
+    with measuring_progress(TITLE, False, said.append) as progress:
         progress(0, 18, "torch is imported")
     assert said == [TITLE]
     assert capfd.readouterr() == ("", "")
