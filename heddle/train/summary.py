@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def _where_it_goes_on(result: Mapping[str, Any]) -> str:
     return (
         f"The state after step {saved['step']} is in {folder} ({megabytes:,.1f} MB in "
         f"{saved['seconds']:.1f} s, {rate:,.0f} MB/s). The same command goes on from there; "
-        f"`heddle checkpoint export {folder} FOLDER` writes its weights as a model."
+        f"`heddle checkpoint export {shlex.quote(folder)} FOLDER` writes its weights as a model."
     )
 
 

@@ -7,6 +7,7 @@ of what the disk holds.
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
 from pathlib import Path
 
@@ -38,8 +39,8 @@ def without_waiting(folder: Path) -> str:
 def as_parts(folder: Path) -> str:
     """Where whole parts are, and the command that makes a model of them."""
     return (
-        f"the weights are saved in parts: `heddle weights export {folder} FOLDER` writes them as "
-        "a model to another disk"
+        "the weights are saved in parts: `heddle weights export "
+        f"{shlex.quote(str(folder))} FOLDER` writes them as a model to another disk"
     )
 
 

@@ -86,6 +86,14 @@ def test_whole_parts_are_named_with_the_command_that_makes_a_model_of_them():
     assert kept.startswith("The weights are saved in parts: `heddle weights export /out FOLDER`")
 
 
+def test_commands_that_are_shown_quote_a_path_with_a_blank():
+    parts = {**RESULT, "epochs": [EPOCH], "output": None, "parts": "/my out/parts"}
+    assert "`heddle weights export '/my out' FOLDER`" in summary(parts)[-1]
+    saved = {"folder": "/my out/tiny", "step": 9, "bytes": 3_000_000, "seconds": 1.5}
+    ended = {**RESULT, "output": None, "phase": "Suspended", "checkpoint": saved}
+    assert "`heddle checkpoint export '/my out/tiny' FOLDER`" in summary(ended)[-1]
+
+
 def test_a_run_that_was_suspended_says_where_its_state_is():
     saved = {"folder": "/out/checkpoints/tiny", "step": 9, "bytes": 3_000_000, "seconds": 1.5}
     *_, kept = summary({**RESULT, "output": None, "phase": "Suspended", "checkpoint": saved})
