@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -69,6 +72,7 @@ def data() -> None:
         "reused; a new one is kept.  [default: none]"
     ),
 )
+@format_option("text")
 def prepare(
     inputs: tuple[Path, ...],
     builtin: str | None,
@@ -81,6 +85,7 @@ def prepare(
     completion_key: str | None,
     processes: int | None,
     cache: Path | None,
+    output: str,
 ) -> None:
     """Make a Megatron data set, a .bin and an .idx file, from text.
 
@@ -115,8 +120,12 @@ def prepare(
             cache=cache,
             progress=lambda read, total: bar.update(task, completed=read, total=total),
         )
+    others = Counter() if builtin is not None else left_out(inputs)
+    if output == "json":
+        click.echo(json.dumps({**dataclasses.asdict(done), "left_out": others}))
+        return
     click.echo(done)
-    if builtin is None and (others := left_out(inputs)):
+    if others:
         kinds = ", ".join(suffix or "no suffix" for suffix, _ in others.most_common(3))
         note = f"Left out {counted(others.total(), 'file')} of other kinds ({kinds})"
         click.echo(note, err=True)
@@ -157,8 +166,6 @@ def _check_text(
 @format_option("text")
 def show(prefix: Path, tokenizer: Path | None, documents: int, output: str) -> None:
     """Show what is in the data set PREFIX.bin and PREFIX.idx."""
-    import json
-
     from worker.data.show import as_text, contents
 
     found = contents(str(prefix), tokenizer, documents)

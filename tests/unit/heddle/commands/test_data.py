@@ -48,6 +48,25 @@ def test_files_of_other_kinds_are_left_out_with_a_word(tmp_path):
     assert "Left out 3 files of other kinds (.csv, no suffix)" in made.stderr
 
 
+def test_programs_read_what_was_prepared_and_left_out(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name in ("a.txt", "b.csv"):
+        (tmp_path / "texts" / name).write_text("one")
+    prefix = tmp_path / "corpus"
+    made = run("prepare", "--input", tmp_path / "texts", "--output-path", prefix, "-o", "json")
+    assert json.loads(made.stdout) == {
+        "prefix": str(prefix),
+        "documents": 1,
+        "skipped": 0,
+        "text_bytes": 3,
+        "tokens": 4,
+        "vocab": 256,
+        "resumed": 0,
+        "unkept": "",
+        "left_out": {".csv": 1},
+    }
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
