@@ -120,10 +120,10 @@ def train(
 ) -> None:
     """Train a HeddleJob on this machine.
 
-    JOB is a YAML file, as for `kubectl apply`, or `-` for standard input. The ranks are processes of this machine. Its
-    processor is measured at the first use with a model. Exit status: 0 all steps are trained, 1 the
-    job failed, 2 the input is wrong or a disk is full. Ctrl-C ends it with 130, SIGTERM with 143.
-    It is 141 if the reader of its output went away.
+    JOB is a YAML file, as for `kubectl apply`, or `-` for standard input. The ranks are processes
+    of this machine. Its processor is measured at the first use with a model. Exit status: 0 all
+    steps are trained, 1 the job failed, 2 the input is wrong or a disk is full. Ctrl-C ends it with
+    130, SIGTERM with 143. It is 141 if the reader of its output went away.
     """
     require_keys(interactive)
     require_one_reader({"JOB": job, "--nodes": nodes, "--script": script, "--plan": plan})

@@ -8,6 +8,7 @@ Source: design of checkpoints; two-phase commit; torch.distributed.checkpoint (`
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,23 +83,34 @@ def save_part(
     `run` is the id of the run; None: it has none.
 
     Raises:
-        VaultFailed: the store fails; nothing of it counts.
+        VaultFailed: the store fails; nothing of it counts, and none of its files stays.
     """
     tensors = {tensor.name: tensor for tensor in model_tensors(model)}
     files: dict[str, int] = {}
     saved: list[SavedBox] = []
-    for index, of_file in enumerate(by_file(boxes)):
-        file = f"rank-{rank}-{index}.safetensors"
-        header = header_of(tensors, of_file)
-        elements = sum(numel(tensors[box.tensor], box) for box in of_file)
-        size = len(header) + elements * element_bytes(PARTS)
-        chunks = _chunks(header, of_file, read, file, saved)
-        vault.put(attempt.name(file), chunks, size)
-        files[file] = size
-    part = RankPart(rank=rank, files=files, boxes=tuple(saved), run=run)
-    content = sealed(part.model_dump_json().encode())
-    vault.put(attempt.name(_record(rank)), [content], len(content))
+    try:
+        for index, of_file in enumerate(by_file(boxes)):
+            file = f"rank-{rank}-{index}.safetensors"
+            header = header_of(tensors, of_file)
+            elements = sum(numel(tensors[box.tensor], box) for box in of_file)
+            size = len(header) + elements * element_bytes(PARTS)
+            chunks = _chunks(header, of_file, read, file, saved)
+            vault.put(attempt.name(file), chunks, size)
+            files[file] = size
+        part = RankPart(rank=rank, files=files, boxes=tuple(saved), run=run)
+        content = sealed(part.model_dump_json().encode())
+        vault.put(attempt.name(_record(rank)), [content], len(content))
+    except VaultFailed:
+        _remove_files(vault, attempt, files)
+        raise
     return part
+
+
+def _remove_files(vault: Vault, attempt: Attempt, files: Iterable[str]) -> None:
+    """Remove files of a save that has failed, as far as the store lets it."""
+    with contextlib.suppress(VaultFailed):
+        for file in files:
+            vault.remove(attempt.name(file))
 
 
 def commit(

@@ -16,6 +16,7 @@ from worker.checkpoint.boxes import written
 from worker.checkpoint.manifest import InvalidManifest
 from worker.checkpoint.save import commit, save_part
 from worker.checkpoint.vaults.folder_vault import FolderVault
+from worker.checkpoint.vaults.vault import VaultFailed
 
 
 def test_torch_reads_the_whole_state_from_the_files(tmp_path):
@@ -32,6 +33,22 @@ def test_torch_reads_the_whole_state_from_the_files(tmp_path):
     for name, numbers in truth.parts.items():
         for suffix, part in zip(("", "/exp_avg", "/exp_avg_sq"), numbers, strict=True):
             assert torch.equal(target[name + suffix], part)
+
+
+class FullVault(MemoryVault):
+    """Has room for two files."""
+
+    def put(self, name, chunks, num_bytes):
+        if len(self.names()) == 2:
+            raise VaultFailed(f"{name}: No space left on device", "full")
+        super().put(name, chunks, num_bytes)
+
+
+def test_a_save_that_failed_leaves_no_file_on_a_full_disk():
+    vault, attempt, mine = FullVault(), Attempt(epoch=1, step=10), written(MOE, tiled("2x3"))[0]
+    with pytest.raises(VaultFailed, match="No space"):
+        save_part(vault, attempt, 0, MOE, mine, state(MOE, 10).chunks)
+    assert vault.names() == ()
 
 
 def test_parts_of_two_runs_never_become_one_checkpoint():
