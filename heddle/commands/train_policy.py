@@ -182,12 +182,7 @@ class _Display:
 
     def show(self, step: TrainingStep) -> None:
         """Show how far it is."""
-        found = ""
-        if step.phase == "improve":
-            found = (
-                f"best of 16 {step.last:.1f} % (best so far {step.best:.1f} %), "
-                f"entropy {step.entropy:.2f}"
-            )
+        found = _figures(step)
         if step.phase != self._phase:
             self._phase = step.phase
             self._bar.reset(self._task, total=step.total)
@@ -195,8 +190,18 @@ class _Display:
         self._bar.update(self._task, description=said, completed=step.done)
         is_due = step.done % max(1, step.total // LINES) == 0
         if self._bar.disable and (is_due or step.done == step.total):
-            sys.stderr.write(f"{PHASES[step.phase]} {step.done}/{step.total} {found}\n")
+            sys.stderr.write(
+                f"{PHASES[step.phase]} {step.done}/{step.total} {found}".rstrip() + "\n"
+            )
             sys.stderr.flush()
+
+
+def _figures(step: TrainingStep) -> str:
+    """How good the policy is, where it is being improved; "" before."""
+    if step.phase != "improve":
+        return ""
+    looked = f"best of 16 {step.last:.1f} % (best so far {step.best:.1f} %)"
+    return f"{looked if step.best else 'not evaluated yet'}, entropy {step.entropy:.2f}"
 
 
 def _commit() -> str:

@@ -248,8 +248,9 @@ def _plain(data: object) -> object:
         return [_plain(value) for value in data]
     if isinstance(data, str):
         return data.encode(errors="surrogatepass").decode(errors="replace")
-    is_whole = isinstance(data, float) and data.is_integer() and abs(data) < MOST_EXACT
-    return int(data) if is_whole else data
+    if isinstance(data, float) and data.is_integer() and abs(data) < MOST_EXACT:
+        return int(data)
+    return data
 
 
 def _resolved(job: HeddleJob, config: Mapping[str, Any] | None) -> HeddleJob:

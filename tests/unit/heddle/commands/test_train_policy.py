@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
-from heddle.commands.train_policy import train_policy
+from heddle.cli.progress import progress_bar
+from heddle.commands.train_policy import _Display, train_policy
 from planner.errors import InvalidPolicy, InvalidRequest, InvalidWorkload, UnprofiledConfiguration
 from planner.policy.weights import load_policy
+from planner.training.trainer import TrainingStep
 from tests.refusals import refused
 
 SHORT = ("--groups", "16", "--compositions", "4", "--teacher-steps", "20", "--keep-every-s", "0")
@@ -110,6 +113,20 @@ def test_a_short_training_writes_a_policy_and_says_how_good_it_is(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_policy_is_no_worth_of_0_percent_before_it_is_evaluated(capsys):
+    step = TrainingStep(phase="improve", done=3, total=32, entropy=0.17)
+    with progress_bar() as bar:
+        display = _Display(bar)
+        display.show(step)
+        display.show(TrainingStep(phase="teach", done=4, total=40))
+        display.show(replace(step, last=91.0, best=92.5))
+    assert capsys.readouterr().err.splitlines() == [
+        "improving 3/32 not evaluated yet, entropy 0.17",
+        "teachers 4/40",
+        "improving 3/32 best of 16 91.0 % (best so far 92.5 %), entropy 0.17",
+    ]
+
+
 def test_importing_the_command_does_not_import_torch():
     code = "import sys, heddle.commands.train_policy; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
