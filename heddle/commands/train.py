@@ -237,14 +237,20 @@ def _train(
         options: RunOptions = run_options(choices, profiles, seed, has_keys=interactive)
         check_nodes(choices.nodes, choices.script, options.profile)
 
+        begun: list[LocalJob] = []
+
         def start(say: Callable[[str], None]) -> LocalJob:
-            return LocalJob(options, folder, say)
+            begun.append(LocalJob(options, folder, say))
+            return begun[0]
 
         try:
             run = asyncio.run(
                 show(start, is_live=is_live, interactive=interactive, is_quiet=is_quiet)
             )
         except ProcessFailed as error:
+            if is_quiet:  # a program reads how far the job came, and why it failed
+                failure = {"message": str(error), "code": error.code or "Failed"}
+                click.echo(json.dumps({**begun[0].result(), "error": failure}))
             click.echo(f"Error: {error}", err=True)
             return 1
         _finish(run.result(), output)

@@ -109,3 +109,20 @@ def test_ctrl_c_saves_a_job_and_the_same_command_goes_on(folder: Path) -> None:
     again = json.loads(out)
     assert again["epochs"][0]["first_step"] == again["begun_from_step"] == saved["step"]
     assert again["checkpoint"]["step"] > saved["step"]
+
+
+def test_a_program_reads_why_a_job_failed_and_how_far_it_came(tmp_path: Path) -> None:
+    body = yaml.safe_load((ROOT / "manifests" / "examples" / "tiny.yaml").read_text())
+    body["spec"]["training"] |= {"globalBatch": 1}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(body))
+    (tmp_path / "script.yaml").write_text("[{at_step: 2, kill: a}]")
+    command = [HEDDLE, "train", "job.yaml", "--nodes", "-", "--script", "script.yaml", "-o", "json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, input="[{name: a, type: demo-fast, gpus: 1}]",
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["error"]["code"], result["orphan_processes"]) == ("Failed", 0)
+    assert f"Error: {result['error']['message']}\n" in done.stderr
+    assert len(result["losses"]) >= 2
