@@ -90,6 +90,7 @@ class Recorder:
     keeps_plan: bool = False
     output_failure: str = ""  # why the final weights cannot be written now
     refused_checkpoint: str = ""  # why the run cannot go on from its checkpoint
+    why_no_plan: str = ""  # that fits the nodes that are there
     pods: int = 0  # that are there
     saves: dict[tuple[int, int, int], SaveRecord] = field(default_factory=dict)
     begins_at: int | None = None  # step of the checkpoint that was there before
@@ -144,6 +145,7 @@ class Recorder:
         self.keeps_plan, self.pods = decision.keeps_plan, len(observed.pods)
         is_refused = decision.reason == "CheckpointRefused"
         self.refused_checkpoint = decision.message if is_refused else ""
+        self.why_no_plan = decision.message if decision.reason == "InsufficientGPUs" else ""
         self.output_failure = output_failure(observed) if self.phase == "Saving" else ""
         for action in decision.actions:
             match action:

@@ -217,13 +217,16 @@ class LocalRun:
         """Whether steps can still come; while ranks only write, none is due.
 
         Raises:
-            ProcessFailed: no node is left, or no step was trained for too long.
+            ProcessFailed: no node is left, no plan fits those that are there at the start, or no
+                step was trained for too long.
         """
         if self.options.ends_without_nodes and not self.cluster.nodes:
             raise ProcessFailed(
                 "no node is left, and no event of the script can bring one; "
                 f"{where_it_goes_on(self.job, self.recorder)}"
             )
+        if self.options.ends_without_nodes and not self.recorder.epochs:
+            self._check_planned()
         if self.recorder.phase in WRITING:
             self._stepped_s = time.monotonic()
         patience_s = self.options.patience_s
@@ -232,6 +235,11 @@ class LocalRun:
                 f"no step was trained for {patience_s:.0f} s ({self.recorder.message}); "
                 f"the last lines of the pods' logs: {self._last_words()}"
             )
+
+    def _check_planned(self) -> None:
+        """Whether a first step can come; events of a script wait for one."""
+        if self.recorder.why_no_plan:
+            raise ProcessFailed(self.recorder.why_no_plan, code="Refused")
 
     def suspend(self) -> bool:
         """Save a checkpoint and end; False if no rank holds a new step to save."""

@@ -118,7 +118,7 @@ def test_a_program_reads_why_a_job_failed_and_how_far_it_came(tmp_path: Path) ->
     (tmp_path / "script.yaml").write_text("[{at_step: 2, kill: a}]")
     command = [HEDDLE, "train", "job.yaml", "--nodes", "-", "--script", "script.yaml", "-o", "json"]
     done = subprocess.run(
-        command, cwd=tmp_path, input="[{name: a, type: demo-fast, gpus: 1}]",
+        command, cwd=tmp_path, input="[{name: a, type: demo-fast, gpus: 2}]",
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

@@ -21,8 +21,9 @@ from heddle.train.script import Event
 from heddle_operator.apis.checkpoint import Checkpoint
 from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import load_job
-from planner.cluster.composition import Node
+from planner.cluster.composition import Composition, Node
 from tests.builders import demo_profile
+from tests.refusals import refused
 from tests.unit.heddle.train.recorded import (
     RESUMED_S,
     THREE,
@@ -153,6 +154,21 @@ def test_a_run_is_never_given_up_while_its_ranks_only_write(run, phase):
     run._stepped_s -= 10_000.0
     with pytest.raises(ProcessFailed, match="no step was trained for"):
         run.check_progress()
+
+
+@pytest.mark.slow
+def test_a_run_whose_first_nodes_hold_no_plan_ends_where_nobody_can_add_one(tmp_path, told):
+    options = DemoOptions(nodes=Composition(TWO.nodes[:1]), script=(), steps=10, seed=1).for_run()
+    run = LocalJob(replace(options, ends_without_nodes=True), tmp_path, told.append)
+
+    async def train():
+        try:
+            await run.train()
+        finally:
+            await run.close()
+
+    with refused(ProcessFailed, "Refused"):
+        asyncio.run(train())
 
 
 @pytest.mark.slow
