@@ -30,15 +30,19 @@ def said(*arguments, code=2):
     return done.output.strip().splitlines()[-1]
 
 
-def test_the_first_line_says_that_the_gpus_are_emulated():
-    done = CliRunner().invoke(demo, ["--interactive"])
+def test_the_first_line_says_that_the_gpus_are_emulated(tmp_path):
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("[]")  # with which the demo ends at once
+    done = CliRunner().invoke(demo, ["--nodes", str(nodes)])
     assert done.output.startswith(
         "heddle demo: a real training job on emulated GPUs; Ctrl-C ends it"
     )
 
 
 def test_keys_need_a_terminal():
-    assert "standard input must be a terminal" in said("--interactive")
+    done = CliRunner().invoke(demo, ["--interactive"])
+    assert (done.exit_code, done.output.count("emulated")) == (2, 0)  # it greets nobody
+    assert "standard input must be a terminal" in done.output
 
 
 @pytest.mark.parametrize("name", ["none/demo.svg", "demo.png", "."])
