@@ -4,6 +4,7 @@
     activation  the next micro-batch of the stage before
     gradient    that of the stage behind
     partial     a partial result of its TP group
+    last        likewise, in the last backward pass, behind which gradients are summed
     evaluation  likewise, in an evaluation
 
 A mutant of the survivor does what NCCL punishes: see `MUTANTS`.
@@ -28,13 +29,14 @@ class Case(NamedTuple):
     Attributes:
         epoch: of the plan.
         victim: rank.
-        part: forward or backward, the second of which is the victim's last.
-        evaluates: whether it is one of an evaluation.
+        part: forward or backward, of which the victim makes so many passes.
+        evaluates: whether they are those of an evaluation.
     """
 
     epoch: int
     victim: int
     part: str
+    passes: int = 2
     evaluates: bool = False
 
 
@@ -42,6 +44,7 @@ CASES = {
     "activation": Case(1, 0, "forward"),
     "gradient": Case(1, 1, "backward"),
     "partial": Case(2, 1, "forward"),
+    "last": Case(2, 1, "forward", passes=story.SAMPLES),
     "evaluation": Case(2, 1, "forward", evaluates=True),
 }
 
@@ -58,10 +61,10 @@ MUTANTS: dict[str, Callable[[Any], None]] = {
 
 
 class Dies(RealPace):
-    """A rank that is killed at the end of the second pass of a kind."""
+    """A rank that is killed at the end of a pass of a kind."""
 
-    def __init__(self, part: str, last_words: Callable[[], None]) -> None:
-        self._part, self._last_words, self._passes = part, last_words, 0
+    def __init__(self, case: Case, last_words: Callable[[], None]) -> None:
+        self._case, self._last_words, self._passes = case, last_words, 0
 
     def forward(self) -> None:
         self._pass("forward")
@@ -70,8 +73,8 @@ class Dies(RealPace):
         self._pass("backward")
 
     def _pass(self, part: str) -> None:
-        self._passes += part == self._part
-        if self._passes == 2:
+        self._passes += part == self._case.part
+        if self._passes == self._case.passes:
             self._last_words()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -89,7 +92,7 @@ def play(
     assert engine is not None
     act = engine.evaluate if case.evaluates else lambda: engine.train_step(None)
     if rank == case.victim:
-        engine.pace = Dies(case.part, lambda: say("end", None))
+        engine.pace = Dies(case, lambda: say("end", None))
         act()
     MUTANTS[mutant](actor)
     try:

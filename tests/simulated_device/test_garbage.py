@@ -54,6 +54,6 @@ def test_a_survivor_gets_garbage_and_uses_none_of_it(case, told):
 
 @pytest.mark.system
 def test_each_mutant_takes_garbage_for_the_gradients_of_the_step(tmp_path_factory):
-    mutants = [f"garbage:partial:{mutant}" for mutant in MUTANTS if mutant != "right"]
+    mutants = [f"garbage:last:{mutant}" for mutant in MUTANTS if mutant != "right"]
     for rows in told_of(tmp_path_factory, *mutants).values():
         assert said(rows, "held") == [[1, 1]]
