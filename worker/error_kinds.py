@@ -7,6 +7,7 @@ would come again for ever; so somebody must tell them apart.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from migration.errors import NoFreePort, TransferFailed, no_port_words
@@ -82,7 +83,7 @@ def has_lost_its_state(error: BaseException) -> bool:
     """
     if isinstance(error, DeviceSilent | HalfUpdated) or type(error).__name__ == "AcceleratorError":
         return True
-    return not isinstance(error, HeddleError | MemoryError) and _is_of_device(str(error))
+    return not isinstance(error, HeddleError | MemoryError) and _is_of_device(error)
 
 
 def cause_of(error: BaseException, why_broken: str | None) -> BaseException:
@@ -99,12 +100,16 @@ def cause_of(error: BaseException, why_broken: str | None) -> BaseException:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether the memory of the device or of the host did not suffice."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
+    return isinstance(error, MemoryError) or _speaks_of(_NO_MEMORY, error)
 
 
-def _is_of_device(text: str) -> bool:
-    is_memory = any(words in text for words in _NO_MEMORY)
-    return not is_memory and any(words in text for words in _DEVICE_WORDS)
+def _is_of_device(error: BaseException) -> bool:
+    return not is_out_of_memory(error) and _speaks_of(_DEVICE_WORDS, error)
+
+
+def _speaks_of(words: Iterable[str], error: BaseException) -> bool:
+    """Whether an error has any of these words; a lost connection quotes the error of a peer."""
+    return not isinstance(error, ConnectionError) and any(word in str(error) for word in words)
 
 
 def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
@@ -112,20 +117,20 @@ def describe_error(error: BaseException) -> tuple[ErrorKind, str]:
     text = first_line(error)
     if isinstance(error, HeddleError):
         return _our_own(error), f"lost a peer: {text}" if type(error) is RendezvousFailed else text
+    if isinstance(error, ConnectionError):
+        return "lost peer", f"lost a peer: {text}"
     name = type(error).__name__
     if is_out_of_memory(error):
         said = text.partition(_ALLOCATOR)[2] or text
         where = "; ".join(("", *getattr(error, "__notes__", ())))  # see `rank.memory`
         return "device", f"out of memory: {said or 'no more is to be had'}{where}"
-    if name in _DEVICE_ERRORS or _is_of_device(str(error)):
+    if name in _DEVICE_ERRORS or _is_of_device(error):
         return "device", f"the device failed: {text}"
     words = no_port_words(text)
     if words is not None:  # no fault of a peer, and this node may lack it again
         return "other", f"no port or file descriptor is left: {words}"
     if isinstance(error, RuntimeError) and "/gloo/" in text:
         return "lost peer", f"lost a peer: {text.partition('] ')[2].partition('. ')[0]}"
-    if isinstance(error, ConnectionError):
-        return "lost peer", f"lost a peer: {text}"
     if name in _PEER_ERRORS:
         return "lost peer", text
     return "other", f"{name}: {text}" if text else f"{name} (no message)"

@@ -70,7 +70,7 @@ class Run:
 
 @pytest.mark.parametrize(
     ("left", "kept"),
-    [(FULL, "No weights are saved."), (ROOM_FOR_PARTS, "The weights are saved in parts: ")],
+    [(FULL, "No weights are saved"), (ROOM_FOR_PARTS, "The weights are saved in parts: ")],
     ids=["no part", "parts"],
 )
 def test_a_full_disk_says_what_to_free_and_ctrl_c_says_what_is_kept(

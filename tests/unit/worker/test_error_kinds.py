@@ -59,6 +59,14 @@ LOST_GPUS = (
 )
 
 
+# A world breaks for the reason that a peer has: its own error.
+QUOTED = (
+    "rank 2 on a halted: out of memory: can't allocate memory",
+    "rank 2 on a halted: the device failed: CUDA error: an illegal memory access",
+    "rank 2 on a halted: no port or file descriptor is left: Address already in use",
+)
+
+
 @pytest.mark.parametrize(
     ("error", "kind", "sentence"),
     [
@@ -66,6 +74,7 @@ LOST_GPUS = (
         (RendezvousFailed("rank 3 did not come"), "lost peer", "lost a peer: rank 3 did not come"),
         (RendezvousFailed("rank 2 halted: out of memory: can't"), "lost peer", "lost a peer: rank"),
         (ConnectionError("the world of this epoch is gone"), "lost peer", "lost a peer: the world"),
+        *((ConnectionError(text), "lost peer", f"lost a peer: {text}") for text in QUOTED),
         (ConnectionResetError(errno.ECONNRESET, "reset"), "lost peer", "lost a peer: "),
         (dist.DistNetworkError("Failed to recv, got 0 bytes"), "lost peer", "Failed to recv"),
         (dist.DistStoreError("wait timeout after 1000ms"), "lost peer", "wait timeout"),
@@ -134,6 +143,7 @@ def test_where_memory_ends_the_notes_say_what_was_planned_and_held():
         (EngineFailed("a peer said: CUDA error: an illegal memory access"), False),
         (torch.OutOfMemoryError("CUDA out of memory"), False),
         (ConnectionError("rank 1 is gone"), False),
+        *((ConnectionError(text), False) for text in QUOTED),
         (RuntimeError(GLOO), False),
     ],
     ids=lambda value: type(value).__name__,
