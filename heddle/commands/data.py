@@ -165,7 +165,7 @@ def _check_text(
 )
 @format_option("text")
 def show(prefix: Path, tokenizer: Path | None, documents: int, output: str) -> None:
-    """Show what is in the data set PREFIX.bin and PREFIX.idx."""
+    """Show the content of the data set PREFIX.bin and PREFIX.idx."""
     from worker.data.show import as_text, contents
 
     found = contents(str(prefix), tokenizer, documents)

@@ -51,15 +51,16 @@ def link_messages(
         target: ranks of the receiving one.
         is_cut: each message carries a share, where one TP degree divides the other.
     """
-    most = max(len(source), len(target))
-    if not is_cut or most % min(len(source), len(target)):
-        return tuple(
-            Message(source[i * len(source) // len(target)], rank, WHOLE)
-            for i, rank in enumerate(target)
-        )
+    most, least = max(len(source), len(target)), min(len(source), len(target))
+    is_cut = is_cut and most % least == 0
+    ways = most if is_cut else len(target)
     return tuple(
-        Message(source[i * len(source) // most], target[i * len(target) // most], (i, most))
-        for i in range(most)
+        Message(
+            source[i * len(source) // ways],
+            target[i * len(target) // ways],
+            (i, ways) if is_cut else WHOLE,
+        )
+        for i in range(ways)
     )
 
 

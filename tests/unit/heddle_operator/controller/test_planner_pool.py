@@ -183,6 +183,13 @@ def test_the_search_of_a_job_that_lost_a_node_is_next():
     run(test, size=1)
 
 
+async def settle(pool):
+    """Let a search begin: its process is warm, so that nothing is waited for."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert pool._busy
+
+
 @pytest.mark.parametrize("lost", ["its own", "another's"])
 def test_a_job_that_lost_a_node_waits_for_no_long_search(lost):
     async def test(pool):
@@ -190,7 +197,7 @@ def test_a_job_that_lost_a_node_waits_for_no_long_search(lost):
         (process,) = pool._idle
         long = replace(SETTINGS, budget_evaluations=None, budget_s=60.0)
         joining = asyncio.create_task(pool.search(long, RequestPlan(LARGE, None), "a"))
-        await asyncio.sleep(0.1)
+        await settle(pool)
         asked = RequestPlan(nodes(2), None, reason="loss")
         async with asyncio.timeout(30):
             found = await pool.search(SETTINGS, asked, "a" if lost == "its own" else "b")
@@ -210,7 +217,7 @@ def test_what_gave_way_without_an_answer_is_asked_again():
         large = replace(SETTINGS, model="llama3-8b", global_batch=2048, sequence_length=2048)
         client = PlannerClient(large, trigger, pool=pool, job="a")
         client.weigh(sizes)
-        await asyncio.sleep(0.1)
+        await settle(pool)
         await pool.search(SETTINGS, RequestPlan(nodes(2), None, reason="loss"), "b")
         assert await trigger.wait(10)
         assert (client.worths, client._weighings) == ({}, {})
