@@ -234,7 +234,7 @@ class Agent:
         if process.report is None or process.report.rank != 0:
             return
         if self._measurements is None:
-            self._measurements = Measurements(Path(training.output), training.run)
+            self._measurements = Measurements(Path(training.output), self._records, training.run)
         self._measurements.add(record)
 
     def refused(self, process: Process) -> None:

@@ -14,6 +14,7 @@ from worker.contract import (
     SwitchRecord,
 )
 
+RECENT = 8  # more than were on their way to a disk when a rank was lost
 _Record = TypeVar("_Record", StepRecord, EvaluationRecord)
 
 
@@ -40,6 +41,12 @@ class Records:
     def add_evaluation(self, record: EvaluationRecord) -> None:
         """Keep the first record of each evaluation, likewise."""
         _keep_first(self._evaluations, record)
+
+    def before(self, epoch: int) -> tuple[StepRecord | EvaluationRecord, ...]:
+        """The steps and evaluations of earlier epochs among the newest `RECENT` of each."""
+        steps = [record for record in list(self._steps)[-RECENT:] if record.epoch < epoch]
+        held_out = [record for record in list(self._evaluations)[-RECENT:] if record.epoch < epoch]
+        return (*steps, *held_out)
 
     def steps_from(self, step: int) -> tuple[StepRecord, ...]:
         """Records of this step and later ones."""

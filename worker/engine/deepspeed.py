@@ -195,7 +195,8 @@ class _Pipeline(PipelineEngine):  # type: ignore[misc] # DeepSpeed is untyped
         self.owner.step()
 
     def _aggregate_total_loss(self) -> torch.Tensor:
-        return torch.tensor(self.owner.result.loss)
+        assert self.owner.progress.result is not None  # `reduce` came first
+        return torch.tensor(self.owner.progress.result.loss)
 
     _INSTRUCTION_MAP = {  # noqa: RUF012 # DeepSpeed's own attribute
         **PipelineEngine._INSTRUCTION_MAP,
@@ -221,7 +222,6 @@ class DeepSpeedEngine:
         read = self.activity.read
         self._feed = Feed(dataset, held_out, spec, seat.pipeline, world.device, read)
         self.progress = Progress()
-        self.result = StepResult(loss=0.0, gradient_norm=0.0, agreed_epoch=None)
         self._ready_epoch: int | None = None
         self._last_arrival_s = 0.0
         self._reduced_from_s = 0.0
@@ -282,7 +282,8 @@ class DeepSpeedEngine:
         with torch.autograd.set_multithreading_enabled(False):  # one thread issues, see `Wire`
             self._pipeline.train_batch(self._feed.of_step(self.progress.step))
         sync_s = time.perf_counter() - self._reduced_from_s
-        return replace(self.result, sync_s=sync_s)
+        assert self.progress.result is not None
+        return replace(self.progress.result, sync_s=sync_s)
 
     def evaluate(self) -> Evaluation:
         """See `worker.engine.seam.Engine`."""
@@ -339,14 +340,13 @@ class DeepSpeedEngine:
         if self._spec.on_non_finite == "Stop" and not is_finite and not overflows:
             self.progress.gradients_step = None  # nobody is to roll forward with these
             raise NonFinite(step, loss, norm)
-        norm = step_norm(loss, norm)
-        self.progress.norm = (step, loss, norm)
-        rate = learning_rate(self._spec, step)
-        self.result = StepResult(
+        self.progress.result = StepResult(
+            step=step,
             loss=loss,
-            gradient_norm=norm,
+            gradient_norm=step_norm(loss, norm),
             agreed_epoch=summary.agreed_epoch,
-            learning_rate=rate,
+            met_s=time.monotonic(),
+            learning_rate=learning_rate(self._spec, step),
             loss_scale=scale,
             parts_s=summary.parts_s,
             memory_bytes=summary.memory_bytes,
@@ -356,8 +356,8 @@ class DeepSpeedEngine:
 
     def step(self) -> None:
         """Apply the step whose gradients are summed and whose norm is known."""
-        assert self.progress.norm is not None  # `reduce` comes first
-        norm = self.progress.norm[2]
+        assert self.progress.result is not None  # `reduce` comes first
+        norm = self.progress.result.gradient_norm
         self.apply(norm)  # what breaks from here on finds the step counted
         if math.isfinite(norm):
             self.spread()

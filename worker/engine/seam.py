@@ -84,10 +84,12 @@ class StepResult:
     """Result of a step on every rank of the world, with equal bits.
 
     Attributes:
+        step: its index.
         loss: of the global batch.
         gradient_norm: plan-wide, before clipping.
         agreed_epoch: the epoch that all ranks are ready to switch to at this boundary, SUSPEND,
             SAVE, or None.
+        met_s: when this rank knew what all ranks know, by the monotonic clock.
         learning_rate: of the update.
         loss_scale: of the step; 1 without scaling.
         parts_s: seconds of each of `step_clock.PARTS`, the mean over the ranks of the plan.
@@ -98,9 +100,11 @@ class StepResult:
             one field that differs between ranks beside `sync_s`.
     """
 
+    step: int
     loss: float
     gradient_norm: float
     agreed_epoch: int | None
+    met_s: float
     learning_rate: float = 0.0
     loss_scale: int = 1
     parts_s: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -132,7 +136,7 @@ class Progress:
         loss_scale: of the next step; a power of two, 1 without scaling.
         good_steps: finite ones since the scale last changed.
         gradients_step: index of the step whose reduced gradients it holds and has not applied.
-        norm: (index of the step, its loss, its norm) of the newest plan-wide norm that it knows.
+        result: of the newest step whose plan-wide norm it knows.
     """
 
     step: int = 0
@@ -140,7 +144,7 @@ class Progress:
     loss_scale: int = 1
     good_steps: int = 0
     gradients_step: int | None = None
-    norm: tuple[int, float, float] | None = None
+    result: StepResult | None = None
 
     @staticmethod
     def of_start(spec: TrainingSpec) -> Progress:

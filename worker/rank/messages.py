@@ -105,8 +105,8 @@ class Messages:
             failed_epoch=change.failed_epoch,
             step=progress.step,
             gradients_step=progress.gradients_step,
-            norm_step=progress.norm[0] if progress.norm else None,
-            gradient_norm=progress.norm[2] if progress.norm else None,
+            norm_step=progress.result.step if progress.result else None,
+            gradient_norm=progress.result.gradient_norm if progress.result else None,
             error=trouble.sentence,
             error_kind=trouble.kind,
             error_site=trouble.site,
@@ -118,7 +118,6 @@ class Messages:
     def step(
         self,
         epoch: int,
-        step: int,
         spec: TrainingSpec,
         result: StepResult,
         times_s: tuple[float, float],
@@ -126,7 +125,7 @@ class Messages:
         """Tell of one trained step, which began and ended at these monotonic times."""
         record = StepRecord(
             epoch=epoch,
-            step=step,
+            step=result.step,
             loss=result.loss,
             gradient_norm=result.gradient_norm,
             start_s=times_s[0],
@@ -142,6 +141,13 @@ class Messages:
             wire=self.wire,
         )
         self._channel.send(Stepped(record=record, compute_s=result.compute_s))
+
+    def cut_step(self, state: RankState, spec: TrainingSpec | None) -> None:
+        """Tell of the step in which the world broke, if its update is here now."""
+        cut = state.take_cut_step()
+        if cut is not None and spec is not None and state.epoch is not None:
+            result, start_s = cut
+            self.step(state.epoch, spec, result, (start_s, result.met_s))
 
     def evaluated(self, epoch: int, step: int, found: Evaluation, start_s: float) -> None:
         """Tell of an evaluation of the model after so many steps, which ends now."""

@@ -127,6 +127,7 @@ class Rank:
             if has_lost_its_state(error):
                 raise SystemExit(1)
             return
+        self._messages.cut_step(self._state, self._spec)
         model = directive.training.model_shape()
         self._change.prepare(model, directive, self._state.holdings(model))
 
@@ -169,10 +170,10 @@ class Rank:
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
             return self._diverge(error, spec)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
+            self._state.cut_s = start_s
             return self._halt(error)
         self._stopped_s = time.monotonic()
-        step, times_s = engine.progress.step - 1, (start_s, self._stopped_s)
-        self._messages.step(epoch, step, spec, result, times_s)
+        self._messages.step(epoch, spec, result, (start_s, self._stopped_s))
         agreed = result.agreed_epoch
         self._saves.at_boundary(spec, engine.progress, self._state.layout, agreed)
         if agreed == SUSPEND:

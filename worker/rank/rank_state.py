@@ -13,7 +13,7 @@ from planner.model.shape import ModelShape
 from planner.plans.ranks import RankMap, Seat
 from worker.contract import Resume, TrainingSpec
 from worker.device.device import Device
-from worker.engine.seam import Buffers, Engine, Parts, Progress
+from worker.engine.seam import Buffers, Engine, Parts, Progress, StepResult
 from worker.errors import EngineFailed
 from worker.rank.memory import note_memory
 from worker.rank.preparation import Prepared
@@ -49,6 +49,7 @@ class RankState:
         also: a second layout, see `worker.contract.RankReport`.
         engine: that trains `layout`, or that broke.
         progress: how far the state is.
+        cut_s: when the step began in which its world broke, by the monotonic clock.
         still: who reads the state between two updates.
     """
 
@@ -57,6 +58,7 @@ class RankState:
     engine: Engine | None = None
     progress: Progress = field(default_factory=Progress)
     still: StillState = field(default_factory=StillState)
+    cut_s: float | None = None
 
     def explain(self, error: BaseException, spec: TrainingSpec | None, device: Device) -> None:
         """Note on an error of the training which stage it was, in case memory has ended."""
@@ -104,6 +106,16 @@ class RankState:
             )
         return None
 
+    def take_cut_step(self) -> tuple[StepResult, float] | None:
+        """The step in which the world broke and when it began, once, if its update is here.
+
+        Only who knew what all ranks know has it: its loss.
+        """
+        result, start_s, self.cut_s = self.progress.result, self.cut_s, None
+        if result is None or start_s is None or result.met_s < start_s:
+            return None
+        return (result, start_s) if result.step == self.progress.step - 1 else None
+
     def hold_also(self, layout: Layout, progress: Progress) -> None:
         """Keep the new layout beside the old one: both are valid until the outcome is known."""
         if self.layout is None:
@@ -116,7 +128,7 @@ class RankState:
     ) -> Engine | None:
         """Give the state to the new layout and its engine; answers the old engine."""
         old, self.engine = self.engine, engine
-        self.layout, self.also, self.progress = layout, None, progress
+        self.layout, self.also, self.progress, self.cut_s = layout, None, progress, None
         self.still.boundary(progress)
         if engine is not None:
             engine.progress = progress

@@ -31,4 +31,4 @@ def break_last(engine: Any, *, has_applied: bool) -> None:
         engine.train_step(None)
     if not has_applied:
         assert engine.progress.step == engine.progress.gradients_step
-        apply(engine.progress.norm[2])
+        apply(engine.progress.result.gradient_norm)

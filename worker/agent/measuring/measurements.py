@@ -1,7 +1,8 @@
 """Measurements of each step under a run's output folder: JSON lines, and files for TensorBoard.
 
 The agent of rank 0 writes, so that one does under every plan; an epoch has a file of its own, as
-its rank 0 may be elsewhere than that of the epoch before.
+its rank 0 may be elsewhere than that of the epoch before.  What that one did not live to write
+stands first in the file of the next epoch: all ranks see the same.
 Invariant: training never waits for this disk; one that refuses costs the rows of that time at most,
 and a line in the log.
 """
@@ -15,6 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from planner.model.flops import flops_per_token
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.agent.measuring.row_queue import RowQueue, Writer
+from worker.agent.records import Records
 from worker.contract import Directive
 from worker.step_record import EvaluationRecord, StepRecord
 
@@ -93,27 +96,48 @@ def row_of(record: StepRecord | EvaluationRecord, time_s: float) -> dict[str, An
     return fields | {key: value for key, value in derived.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A row for the file of an epoch, which may be later than its own."""
+
+    row: Mapping[str, Any]
+    epoch: int
+
+
 class Measurements:
     """Writes records from threads of its own: lines at once, and files for TensorBoard beside them.
 
     Args:
         folder: the job's output folder.
+        told: records that any rank of this pod told.
         run: id of the run, which each line and the name of each file for TensorBoard has.
     """
 
-    def __init__(self, folder: Path, run: str | None = None) -> None:
+    def __init__(self, folder: Path, told: Records, run: str | None = None) -> None:
         self._folder = folder / FOLDER
-        self._run = run
-        self._lines = RowQueue("lines of measurements", lambda: _Lines(self._folder))
-        self._board = RowQueue("points for TensorBoard", lambda: _board(self._folder, run))
+        self._told, self._run = told, run
+        self._epoch = 0  # of the newest record
+        self._lines: RowQueue[_Line] = RowQueue(
+            "lines of measurements", lambda: _Lines(self._folder)
+        )
+        self._board: RowQueue[Mapping[str, Any]] = RowQueue(
+            "points for TensorBoard", lambda: _board(self._folder, run)
+        )
 
     def add(self, record: StepRecord | EvaluationRecord) -> None:
-        """Write a record soon."""
-        row = row_of(record, time.time())
-        if self._run is not None:
-            row = {"run": self._run} | row
-        self._lines.add(row)
+        """Write a record of rank 0 soon; the first of an epoch after those that no file has."""
+        now_s = time.time()
+        if record.epoch > self._epoch:
+            self._epoch = record.epoch
+            for lost in self._told.before(record.epoch):
+                self._lines.add(_Line(self._row(lost, now_s), record.epoch))
+        row = self._row(record, now_s)
+        self._lines.add(_Line(row, record.epoch))
         self._board.add(row)
+
+    def _row(self, record: StepRecord | EvaluationRecord, time_s: float) -> Mapping[str, Any]:
+        row = row_of(record, time_s)
+        return row if self._run is None else {"run": self._run} | row
 
     def close(self, patience_s: float = 1.0, board_patience_s: float = 5.0) -> None:
         """Write what is left; a disk that takes nothing for so long costs the rest.
@@ -131,10 +155,25 @@ class _Lines:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, line: _Line) -> None:
+        row = line.row
+        if not any(self._has(row, epoch) for epoch in range(row["epoch"], line.epoch)):
+            append_whole(self._path(row, line.epoch), json.dumps(row).encode() + b"\n")
+
+    def _path(self, row: Mapping[str, Any], epoch: int) -> Path:
         what = "evaluations" if "held_out_loss" in row else "steps"
-        name = f"{what}-epoch-{row['epoch']:04d}.jsonl"
-        append_whole(self._folder / name, json.dumps(row).encode() + b"\n")
+        return self._folder / f"{what}-epoch-{epoch:04d}.jsonl"
+
+    def _has(self, row: Mapping[str, Any], epoch: int) -> bool:
+        """Whether the file of that epoch goes as far as the row."""
+        try:
+            with self._path(row, epoch).open("rb", buffering=0) as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                last = json.loads(file.read(TAIL_BYTES).splitlines()[-1])
+        except (FileNotFoundError, IndexError, ValueError):
+            return False
+        is_ours: bool = last.get("run") == row.get("run") and last["step"] >= row["step"]
+        return is_ours
 
     def close(self) -> None:
         """Each line is in its file already."""
@@ -195,7 +234,7 @@ class _TensorBoard:
         self._writer.close()
 
 
-def _board(folder: Path, run: str | None) -> Writer:
+def _board(folder: Path, run: str | None) -> Writer[Mapping[str, Any]]:
     """Event files beside the lines, where the package that writes them is installed."""
     try:
         from tensorboardX import SummaryWriter

@@ -10,34 +10,35 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from planner.pauses import doubled_s
 
 LOG = logging.getLogger(__name__)
+Row = TypeVar("Row", contravariant=True)
 ROWS_MOST = 10_000  # that wait: about 20 MB, and an hour of steps of a third of a second
 FIRST_PAUSE_S = 1.0  # before a disk that has refused is tried again
 LONGEST_PAUSE_S = 60.0
 
 
-class Writer(Protocol):
+class Writer(Protocol[Row]):
     """Where rows go."""
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """Write one row, all of it or nothing."""
 
     def close(self) -> None:
         """Write what is left."""
 
 
-class RowQueue:
+class RowQueue(Generic[Row]):
     """Rows on their way to one writer, which is opened and used in a thread of its own."""
 
     def __init__(
         self,
         what: str,
-        open_writer: Callable[[], Writer],
+        open_writer: Callable[[], Writer[Row]],
         *,
         most: int = ROWS_MOST,
         first_pause_s: float = FIRST_PAUSE_S,
@@ -52,14 +53,14 @@ class RowQueue:
         """
         self._what, self._open = what, open_writer
         self._most, self._first_pause_s = most, first_pause_s
-        self._rows: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._rows: queue.SimpleQueue[Row | None] = queue.SimpleQueue()
         self._added = self._written = self._refusals = 0
         self._closing = threading.Event()
         # No thread that is joined at the end: it may hang with its disk.
         self._thread = threading.Thread(target=self._run, name=what, daemon=True)
         self._thread.start()
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: Row) -> None:
         """Write a row soon, or drop it if too many wait."""
         self._added += 1
         if self._rows.qsize() < self._most:
@@ -78,7 +79,7 @@ class RowQueue:
             LOG.warning("%d of %d %s were not written", lost, self._added, self._what)
 
     def _run(self) -> None:
-        row = None
+        row: Row | None = None
         while True:
             try:
                 with contextlib.closing(self._open()) as writer:

@@ -216,7 +216,7 @@ def _meet_numbers_without_end(bench):
     spoilt[0, 0] = 0.0
     found["changed by the stop"] = bench.changed(before)
     progress = stopping.progress
-    found["after the stop"] = [progress.step, progress.updates, progress.norm]
+    found["after the stop"] = [progress.step, progress.updates, progress.result]
     stopping.release()
 
     skipping = bench.build(on_non_finite="Skip")

@@ -6,6 +6,7 @@ The same holds for its settings: what a change brings along begins with the flip
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pytest
 from torch.distributed import HashStore
@@ -15,7 +16,9 @@ from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, wh
 from tests.unit.worker.preparing import InMemory, ended
 from tests.unit.worker.rank.test_mailbox import pair
 from tests.unit.worker.switches import AT_7, Watched, members_of
+from worker.contract import Resume
 from worker.control.channel import Channel
+from worker.control.messages import FROM_PROCESS, Stepped
 from worker.control.store_client import StoreClient
 from worker.device.broken import Broken
 from worker.engine.seam import Progress, StepResult
@@ -48,11 +51,36 @@ class Stepping:
         self.progress = Progress(step=step)
 
     def train_step(self, ready_epoch):
+        self.progress.result = self.met(ready_epoch)
         self.progress.step += 1
-        return StepResult(loss=1.0, gradient_norm=1.0, agreed_epoch=ready_epoch)
+        return self.progress.result
+
+    def met(self, agreed_epoch):
+        step, now_s = self.progress.step, time.monotonic()
+        return StepResult(
+            step=step, loss=2.0, gradient_norm=1.0, agreed_epoch=agreed_epoch, met_s=now_s
+        )
 
     def overruns(self):
         return 0
+
+
+class Cut(Stepping):
+    """An engine whose world breaks in each step: before all met, behind that, or once it counts."""
+
+    def __init__(self, step, where):
+        super().__init__(step)
+        self.where = where
+        self.progress.result = self.met(None) if step else None  # as if of the step before
+
+    def train_step(self, ready_epoch):
+        if self.where != "before":
+            self.progress.result = self.met(ready_epoch)
+        self.progress.step += self.where == "counted"
+        raise ConnectionError("a peer is gone")
+
+    def apply(self, gradient_norm):
+        self.progress.step += 1
 
 
 class Refusing(InMemory):
@@ -114,9 +142,15 @@ def test_a_change_that_is_called_off_leaves_the_old_world(changed):
 
 
 @pytest.fixture
-def training():
+def agents():
+    """{rank: the agent's end of its channel}."""
+    return {}
+
+
+@pytest.fixture
+def training(agents):
     """Makes a rank of epoch 1 that stands after so many of its steps."""
-    seat, started = RankMap.of(OLD).seats[0], []
+    seat = RankMap.of(OLD).seats[0]
     with contextlib.ExitStack() as stack:
 
         def training(step):
@@ -125,11 +159,11 @@ def training():
             rank._spec, rank._world, rank._phase = directive().training, OldWorld(), "training"
             rank._state.layout = Layout(1, (seat,), seat, shards_of(seat, whole_state()))
             rank._state.engine = Stepping(step)
-            started.append((agent, rank))
+            agents[rank] = agent
             return rank
 
         yield training
-        for agent, rank in started:
+        for rank, agent in agents.items():
             agent.close()
             with pytest.raises(SystemExit):  # its mailbox has ended
                 rank._messages.next(LIMIT_S)
@@ -185,3 +219,31 @@ def test_ranks_that_agree_switch_where_either_epoch_has_steps_left(training, ste
     rank._train()
     assert ("drain" in rank._services.asked) is switches
     assert rank._phase == "training"
+
+
+def steps_told(agent):
+    """The records of steps that came to an agent, whose rank sends in the thread of the test."""
+    told = [FROM_PROCESS.validate_json(line) for line in agent.recv(1 << 20).splitlines()]
+    return [message.record for message in told if isinstance(message, Stepped)]
+
+
+@pytest.mark.parametrize(
+    ("where", "is_told"), [("before", False), ("met", True), ("counted", True)]
+)
+def test_a_step_that_a_broken_world_cut_is_told_once_its_update_is_there(
+    training, agents, where, is_told
+):
+    """Nobody may tell it before: it could be trained again."""
+    rank = training(3)
+    rank._state.engine = Cut(3, where)
+    rank._state.progress = rank._state.engine.progress
+    began_s = time.monotonic()
+    rank._train()
+    assert rank._phase == "halted"
+    for epoch in (5, 6):  # a second directive tells it no second time
+        update = {"epoch": epoch, "resume": Resume(step=4, gradient_norm=1.0)}
+        rank._handle(directive().model_copy(update=update))
+        ended(rank._change._preparation)
+    told = steps_told(agents[rank])
+    assert [(record.epoch, record.step, record.loss) for record in told] == [(1, 3, 2.0)] * is_told
+    assert all(began_s <= record.start_s <= record.end_s for record in told)

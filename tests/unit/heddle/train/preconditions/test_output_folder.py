@@ -17,6 +17,7 @@ from heddle_operator.apis.errors import InvalidJob
 from tests.refusals import refused
 from tests.unit.heddle.commands.test_weights import TINY, leave_parts
 from worker.agent.measuring.measurements import Measurements
+from worker.agent.records import Records
 from worker.step_record import StepRecord
 from worker.weights.run_record import RECORD, RunRecord
 
@@ -57,7 +58,7 @@ def finished(folder, **about):
     for path in (folder / "whole").iterdir():
         path.rename(folder / path.name)
     (folder / "whole").rmdir()
-    written = Measurements(folder, "one")
+    written = Measurements(folder, Records(), "one")
     written.add(StepRecord(epoch=1, step=0, loss=1, gradient_norm=1, start_s=0, end_s=1))
     written.close()
     (folder / "logs").mkdir()

@@ -23,6 +23,7 @@ from worker.agent.measuring.measurements import (
     peak_flops_s,
     row_of,
 )
+from worker.agent.records import Records
 from worker.step_record import EvaluationRecord, StepRecord
 
 PLAN = plan("1x1+1x1")
@@ -68,7 +69,7 @@ def test_a_type_with_a_data_sheet_has_the_peak_of_the_precision():
 
 
 def test_each_epoch_has_its_file_and_tensorboard_has_one_folder(tmp_path):
-    files = Measurements(tmp_path)
+    files = Measurements(tmp_path, Records())
     for epoch, step in ((1, 0), (1, 1), (2, 2)):
         files.add(record(step, epoch))
     held_out = EvaluationRecord(epoch=2, step=3, loss=2.5, samples=4, start_s=1.0, end_s=2.0)
@@ -88,9 +89,57 @@ def test_each_epoch_has_its_file_and_tensorboard_has_one_folder(tmp_path):
     assert b"held_out_loss" in content
 
 
+def names_and_steps(folder):
+    """{name of a file of lines: (epoch, step) of each line}."""
+    found = {}
+    for path in sorted((folder / FOLDER).glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found[path.name] = [(row["epoch"], row["step"]) for row in rows]
+    return found
+
+
+@pytest.mark.parametrize("has_died_at", [None, 1, 2])
+def test_what_a_lost_rank_0_did_not_write_is_in_the_file_of_the_next_epoch(tmp_path, has_died_at):
+    """Its pod died before it wrote the last steps and an evaluation; another pod knows them."""
+    held_out = EvaluationRecord(epoch=1, step=3, loss=2.5, samples=4, start_s=1.0, end_s=2.0)
+    steps, told = [record(step) for step in range(3)], Records()
+    if has_died_at is not None:
+        first = Measurements(tmp_path, Records(), "one")
+        for step in steps[:has_died_at]:
+            first.add(step)
+        first.close(patience_s=30)
+    for step in steps:
+        told.add_step(step)
+    told.add_evaluation(held_out)
+    for epoch in (2, 3):  # epoch 3 has all of it in two files
+        files = Measurements(tmp_path, told, "one")
+        for step in (2 * epoch - 1, 2 * epoch):
+            files.add(record(step, epoch))
+        files.close(patience_s=30)
+    lost = [(1, step) for step in range(has_died_at or 0, 3)]
+    assert names_and_steps(tmp_path) == {
+        **({"steps-epoch-0001.jsonl": [(1, step) for step in range(has_died_at)]}
+           if has_died_at else {}),
+        "steps-epoch-0002.jsonl": [*lost, (2, 3), (2, 4)],
+        "steps-epoch-0003.jsonl": [(3, 5), (3, 6)],
+        "evaluations-epoch-0002.jsonl": [(1, 3)],
+    }  # fmt: skip
+
+
+def test_lines_of_another_run_in_the_folder_are_not_those_of_this_one(tmp_path):
+    other, told = Measurements(tmp_path, Records(), "another"), Records()
+    other.add(record(9))
+    other.close(patience_s=30)
+    told.add_step(record(0))
+    files = Measurements(tmp_path, told, "one")
+    files.add(record(1, 2))
+    files.close(patience_s=30)
+    assert names_and_steps(tmp_path)["steps-epoch-0002.jsonl"] == [(1, 0), (2, 1)]
+
+
 def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, caplog):
     (tmp_path / FOLDER).write_text("no folder")
-    files = Measurements(tmp_path)
+    files = Measurements(tmp_path, Records())
     files.add(record())
     files.close(patience_s=30)
     assert "1 of 1 lines of measurements were not written" in caplog.text
@@ -133,7 +182,7 @@ def test_a_run_that_ends_before_tensorboard_is_imported_leaves_its_lines(
         raise OSError("nobody is here any more")
 
     monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=writer))
-    files = Measurements(tmp_path)
+    files = Measurements(tmp_path, Records())
     for step in range(3):
         files.add(record(step))
     files.close(patience_s=30, board_patience_s=0.01)
@@ -161,7 +210,7 @@ def test_the_end_waits_for_a_slow_disk_as_long_as_it_takes_rows(tmp_path, monkey
             pass
 
     monkeypatch.setitem(sys.modules, "tensorboardX", SimpleNamespace(SummaryWriter=SlowWriter))
-    files = Measurements(tmp_path)
+    files = Measurements(tmp_path, Records())
     for step in range(50):
         files.add(record(step))
     files.close(patience_s=30, board_patience_s=0.5)
