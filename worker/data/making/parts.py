@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from worker.data.index import MAX_DOCUMENT_TOKENS
-from worker.data.making.readers import Document, Keys, documents
+from worker.data.making.readers import Document, Keys, Skipped, documents
 from worker.data.making.tokenizing import Tokenization
 from worker.data.making.units import Unit
 from worker.errors import InvalidDataset
@@ -34,12 +34,14 @@ class Part(NamedTuple):
         skipped: files that could not be read or are not UTF-8 text.
         text_bytes: of all documents.
         tokens: of all documents.
+        first_skipped: path of the first of those files; "" if there is none.
     """
 
     documents: int
     skipped: int
     text_bytes: int
     tokens: int
+    first_skipped: str
 
 
 class _Tokens(NamedTuple):
@@ -79,7 +81,7 @@ def write_part(
     """
     dtype = token_type(how.vocab)
     lengths: list[int] = []
-    skipped = text_bytes = 0
+    text_bytes, skipped = 0, list[str]()
     masked = keys.prompt is not None
     with (
         (folder / f"{name}.bin").open("wb") as bin_file,
@@ -88,8 +90,8 @@ def write_part(
         for document in documents(unit, keys):
             if max_bytes is not None and text_bytes >= max_bytes:
                 break
-            if document is None:
-                skipped += 1
+            if isinstance(document, Skipped):
+                skipped.append(document.path)
                 continue
             left = None if max_bytes is None else max_bytes - text_bytes
             found = _tokens_of(document, how, left)
@@ -107,7 +109,13 @@ def write_part(
             lengths.append(len(found.tokens))
             text_bytes += found.text_bytes
     (folder / f"{name}.len").write_bytes(np.array(lengths, dtype="<i4").tobytes())
-    part = Part(len(lengths), skipped, text_bytes, sum(lengths))
+    part = Part(
+        documents=len(lengths),
+        skipped=len(skipped),
+        text_bytes=text_bytes,
+        tokens=sum(lengths),
+        first_skipped=skipped[0] if skipped else "",
+    )
     draft = folder / f"{name}.draft"
     draft.write_text(json.dumps(part), encoding="utf-8")
     draft.replace(folder / f"{name}.json")

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
@@ -34,7 +34,7 @@ from worker.data.making.units import Unit, each_unit
 from worker.errors import InvalidDataset
 
 SUFFIXES = (".bin", ".mask", ".json", ".idx")  # the index comes last: without it there is no pair
-_KEPT = ("documents", "skipped", "text_bytes", "tokens", "vocab")
+_KEPT = ("documents", "skipped", "text_bytes", "tokens", "vocab", "first_skipped")
 AHEAD = 2  # units that wait for each process
 Progress = Callable[[int, int], None]  # bytes done, of how many
 
@@ -51,6 +51,7 @@ class PreparedDataset:
         tokens: of all documents.
         vocab: size of the tokenizer's vocabulary.
         resumed: units that an earlier run had read already.
+        first_skipped: path of the first skipped file; "" if there is none.
         unkept: why the cache does not have the pair, in words; "" if it does, or none is asked for.
     """
 
@@ -61,6 +62,7 @@ class PreparedDataset:
     tokens: int
     vocab: int
     resumed: int = 0
+    first_skipped: str = ""
     unkept: str = ""
 
     def __str__(self) -> str:
@@ -70,7 +72,7 @@ class PreparedDataset:
             f"of a vocabulary of {self.vocab:,}"
         )
         if self.skipped:
-            text += f"; skipped {counted(self.skipped, 'unreadable or binary file')}"
+            text += f"; skipped {_skipped(self.skipped, self.first_skipped)}"
         if self.resumed:
             text += f"; {counted(self.resumed, 'part')} of an earlier run went in"
         if self.unkept:
@@ -150,22 +152,23 @@ def prepare(
             parts = _read_up_to(max_bytes, work, how, found, told)
         else:
             parts = _read_all(work, how, dict(zip(names, units, strict=True)), processes, told)
-        if not any(part.documents for part in parts.values()):
+        in_order = [parts[name] for name in names or parts]
+        if not any(part.documents for part in in_order):
             shutil.rmtree(folder, ignore_errors=True)
-            raise _without_text(inputs, sum(part.skipped for part in parts.values()))
+            raise _without_text(inputs, in_order)
         _join(output, folder, names or list(parts), how, keys)
     except OSError as error:
         raise _unwritable(error.filename or output, error) from None
     shutil.rmtree(folder, ignore_errors=True)
-    documents, skipped, text_bytes, tokens = map(sum, zip(*parts.values(), strict=True))
     made = PreparedDataset(
         prefix=str(output),
-        documents=documents,
-        skipped=skipped,
-        text_bytes=text_bytes,
-        tokens=tokens,
+        documents=sum(part.documents for part in in_order),
+        skipped=sum(part.skipped for part in in_order),
+        text_bytes=sum(part.text_bytes for part in in_order),
+        tokens=sum(part.tokens for part in in_order),
         vocab=how.vocab,
         resumed=had,
+        first_skipped=_first_skipped(in_order),
     )
     if cache is not None and names:
         known = {key: value for key, value in asdict(made).items() if key in _KEPT}
@@ -174,8 +177,18 @@ def prepare(
     return made
 
 
-def _without_text(inputs: Sequence[Path], skipped: int) -> InvalidDataset:
-    why = f" ({counted(skipped, 'unreadable or binary file')})" if skipped else ""
+def _skipped(number: int, first: str) -> str:
+    which = f" ({'first ' if number > 1 else ''}{first!r})" if first else ""
+    return counted(number, "unreadable or binary file") + which
+
+
+def _first_skipped(parts: Iterable[Part]) -> str:
+    return next((part.first_skipped for part in parts if part.skipped), "")
+
+
+def _without_text(inputs: Sequence[Path], parts: Sequence[Part]) -> InvalidDataset:
+    skipped = sum(part.skipped for part in parts)
+    why = f"; skipped {_skipped(skipped, _first_skipped(parts))}" if skipped else ""
     return InvalidDataset(
         f"there is no text in {', '.join(map(str, inputs))}{why}; name text files, or "
         f"folders of {', '.join(READ)} files",

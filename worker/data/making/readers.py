@@ -40,8 +40,14 @@ class Document(NamedTuple):
     completion: bytes | None = None
 
 
-def documents(unit: Unit, keys: Keys) -> Iterator[Document | None]:
-    """The documents of a unit in order; None stands for a file that is no text.
+class Skipped(NamedTuple):
+    """A file that could not be read or is no UTF-8 text."""
+
+    path: str
+
+
+def documents(unit: Unit, keys: Keys) -> Iterator[Document | Skipped]:
+    """The documents of a unit in order, and in their midst the files that are no text.
 
     Raises:
         InvalidDataset: a record is damaged or lacks a key.
@@ -53,7 +59,7 @@ def documents(unit: Unit, keys: Keys) -> Iterator[Document | None]:
                 ".parquet files, or no --prompt-key",
                 code="Unsupported",
             )
-        yield from (_read_text(Path(file)) for file in unit.files)
+        yield from (_read_text(Path(file)) or Skipped(file) for file in unit.files)
     elif unit.kind == "lines":
         yield from _lines(unit, keys)
     else:

@@ -62,6 +62,7 @@ def test_programs_read_what_was_prepared_and_left_out(tmp_path):
         "tokens": 4,
         "vocab": 256,
         "resumed": 0,
+        "first_skipped": "",
         "unkept": "",
         "left_out": {".csv": 1},
     }

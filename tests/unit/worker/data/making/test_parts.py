@@ -21,7 +21,7 @@ def unit(tmp_path):
 
 def test_what_is_written_is_read_again(unit, tmp_path):
     part = write_part(tmp_path, "x", unit, Keys(), tokenization(None), None)
-    assert part == (2, 0, 8, 10)
+    assert part == (2, 0, 8, 10, "")
     assert read_part(tmp_path, "x") == part
     assert lengths_of(tmp_path, ["x", "x"]).tolist() == [4, 6, 4, 6]
 

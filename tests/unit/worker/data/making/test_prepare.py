@@ -64,8 +64,10 @@ def test_a_folder_gives_its_text_files_in_sorted_order(folder, tmp_path):
         text_bytes=11,
         tokens=14,
         vocab=256,
+        first_skipped=str(folder / "binary.txt"),
     )
-    assert "skipped 1 unreadable or binary" in str(done)
+    binary = str(folder / "binary.txt")
+    assert f"skipped 1 unreadable or binary file ({binary!r})" in str(done)
 
 
 def test_a_file_that_is_named_is_taken_whatever_its_suffix_and_once(folder, tmp_path):
@@ -80,7 +82,7 @@ def test_a_pipe_or_device_in_a_folder_is_skipped_where_reading_would_never_end(f
         os.mkfifo(folder / name)
     done = prepare([folder], tmp_path / "corpus")
     assert tokens(tmp_path / "corpus") == b"one\0two\0three\0"
-    assert done.skipped == 5
+    assert (done.skipped, done.first_skipped) == (5, str(folder / "binary.txt"))
 
 
 def test_the_index_is_that_of_megatron(folder, tmp_path):
