@@ -39,7 +39,8 @@ class _Again:
     def __init__(self, function: Function, inputs: tuple[torch.Tensor, ...]) -> None:
         self._function = function
         wanted = inputs[0].new_empty(0).requires_grad_()  # else nothing would be saved
-        self._inputs = _Inputs.apply(wanted, *inputs).grad_fn
+        # Torch before 2.15 frees what a function has saved once its result is gone.
+        self._saver = _Inputs.apply(wanted, *inputs)
         self._counted = 0
         self._found: dict[int, torch.Tensor] = {}
 
@@ -65,7 +66,7 @@ class _Again:
         def refuse(_: None) -> torch.Tensor:
             raise AssertionError("what is computed again has no backward pass of its own")
 
-        saved = self._inputs.saved_tensors
+        saved = self._saver.grad_fn.saved_tensors
         inputs = [one.detach().requires_grad_(one.requires_grad) for one in saved]
         with suppress(_Found), torch.enable_grad(), saved_tensors_hooks(keep, refuse):
             self._function(*inputs)
