@@ -87,9 +87,10 @@ class Pods:
     ):
         self.folder, self.emulate, self.rank_entry = folder, emulate, rank_entry
         self.options = options  # of the agents' command
+        ours = str(Path(__file__).parents[2])
         self.environment = {
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")])),
             **(environment or {}),
         }
         self.pods: dict[str, Pod] = {}

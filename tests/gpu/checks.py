@@ -1,48 +1,95 @@
 """One check of `run.sh`, as a line of JSON: on the GPU that is here, or on the simulated device.
 
 python -m tests.gpu.checks CHECK [--dry]
+
+A check of several cases tries all of them: the error of one stands in its place.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.cases import has_failed, tried
 from tests.gpu.nccl import nccl_alone, nccl_gone, nccl_pair
 from tests.gpu.two import two_lives, two_moves, two_rates
+from tests.unit.worker.forks import stacks_before_the_end
 
 FAMILIES = ("llama3", "gpt2", "qwen3")
 TOLERANCE = 1e-5  # of a loss in fp32: cos, exp and fma differ between processor and GPU
 LOW_TOLERANCE = 2e-2  # in bf16
 RESERVE = 1.2  # over the planner's bytes: CUDA's context, and what torch's allocator keeps
-PATIENCE = int(os.environ.get("PATIENCE", "1"))
-LIMIT_S = 290.0 * PATIENCE
+PATIENCE = float(os.environ.get("PATIENCE", "1"))
+LIMIT_S = 290.0 * PATIENCE  # the runner's are shorter
+NEEDED = (
+    *("numpy", "torch", "deepspeed", "pydantic", "pydantic_core", "annotated_types"),
+    *("typing_inspection", "hjson", "msgpack", "einops", "psutil", "tqdm", "packaging"),
+    *("safetensors", "click", "numba", "xxhash", "cpuinfo", "ninja", "aiohttp"),
+)
 Found = dict[str, Any]
 
 
 def versions(way: str) -> Found:
-    """Torch, its CUDA and NCCL, the driver and its GPUs."""
+    """Torch, its CUDA and NCCL, the driver and its GPUs, and which packages are missing."""
     import torch
 
     from worker.device.gpus import Nvml
+    from worker.world.payload import own_nccl
 
-    driver = Nvml()
-    found = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver.version()}
+    driver, nccl = Nvml(), own_nccl()
     gpus = [gpu._asdict() for gpu in driver.gpus()]
-    return found | {"gpus": gpus, "ok": way != "cuda" or bool(gpus)}
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    first = tried("first", lambda: _first_call() if way == "cuda" else {})
+    wrong = {"error": f"tests/gpu/carry.sh can carry {', '.join(missing)}"} if missing else {}
+    return {
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": [nccl.version, "new class" if nccl.uses_new else "old class"],
+        "driver": driver.version(),
+        "gpus": gpus,
+        "missing": missing,
+        **first,
+        **wrong,
+        "ok": not missing and not has_failed(first) and (way != "cuda" or bool(gpus)),
+    }
+
+
+def _first_call() -> Found:
+    """What the GPU says of itself at the first call of CUDA."""
+    import torch
+
+    facts = torch.cuda.get_device_properties(0)
+    return {
+        "name": facts.name,
+        "capability": [facts.major, facts.minor],
+        "processors": facts.multi_processor_count,
+        "memory_bytes": facts.total_memory,
+        "free_bytes": torch.cuda.mem_get_info()[0],
+        "cudnn": torch.backends.cudnn.version(),
+    }
 
 
 def fork(way: str) -> Found:
-    """Two forked processes that each use the device."""
+    """Two forked processes that each use the device, by how CUDA loads its kernels."""
     from tests.unit.worker.ranks import run_ranks
 
-    found = run_ranks(f"tests.gpu.ranks:{way}_multiplies", 2)
-    return {"sums": found, "ok": found == [8.0, 8.0]}
+    found: Found = {}
+    for loading in ("LAZY", "EAGER") if way == "cuda" else ("LAZY",):
+        os.environ["CUDA_MODULE_LOADING"] = loading
+        found |= tried(loading, lambda: run_ranks(f"tests.gpu.ranks:{way}_multiplies", 2))
+    is_right = not has_failed(found) and all(
+        rank["sum"] == 8.0 for ranks in found.values() for rank in ranks
+    )
+    return {"loading": found, "ok": is_right}
 
 
 def device(way: str) -> Found:
@@ -73,44 +120,66 @@ def update(way: str) -> Found:
 
 def story(way: str) -> Found:
     """A life with changes of plan, a checkpoint and a lost peer, beside that on the processor."""
-    from tests.simulated_device.lives import lives
     from tests.unit.worker.data.lines import prepared_lines
 
-    ways = ("cpu", "cuda" if way == "cuda" else "staged")
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         data.mkdir()
-        names = [f"{family}:{one}" for family in FAMILIES for one in ways]
-        told = lives(Path(folder), prepared_lines(data), names, LIMIT_S)
-    found: Found = {"apart": {}, "ok": True}
-    for family in FAMILIES:
-        of_way = [[v for k, v in told[f"{family}:{one}"][0] if k == "loss"] for one in ways]
-        apart = max(abs(a - b) for a, b in zip(*of_way, strict=True))
-        found["apart"][family] = apart
-        digests = [
-            [value for kind, value in rows if kind == "digest"][:3]
-            for rows in told[f"{family}:{ways[1]}"]
-        ]
-        tolerance = LOW_TOLERANCE if family.startswith("qwen") else TOLERANCE
-        found["ok"] &= apart <= tolerance and digests[0] == digests[1]
-    return found
+        lines = prepared_lines(data)
+        found: Found = {}
+        for family in FAMILIES:
+            home = Path(folder) / family
+            home.mkdir()
+            found |= tried(family, partial(_life, way, family, home, lines))
+    return {"families": found, "ok": not has_failed(found) and all(o["ok"] for o in found.values())}
+
+
+def _life(way: str, family: str, folder: Path, lines: str) -> Found:
+    """How far the losses of a family are from those on the processor."""
+    from tests.simulated_device.lives import lives
+
+    ways = ("cpu", "cuda" if way == "cuda" else "staged")
+    names = [f"{family}:{one}" for one in ways]
+    told = lives(folder, lines, names, LIMIT_S)
+    losses = [[value for kind, value in told[name][0] if kind == "loss"] for name in names]
+    apart = max(abs(a - b) for a, b in zip(*losses, strict=True))
+    digests = [[value for kind, value in rows if kind == "digest"][:3] for rows in told[names[1]]]
+    tolerance = LOW_TOLERANCE if family.startswith("qwen") else TOLERANCE
+    return {
+        "apart": apart,
+        "steps": len(losses[0]),
+        "same_digests": digests[0] == digests[1],
+        "ok": apart <= tolerance and digests[0] == digests[1],
+    }
 
 
 def attention(way: str) -> Found:
     """Torch's kernels of attention and their memory; the largest term is that of all scores."""
     from tests.unit.worker.ranks import run_ranks
 
-    (cases,) = run_ranks(f"tests.gpu.work:{way}_attends", 1)
-    near = all(
+    (cases,) = run_ranks(f"tests.gpu.work:{way}_attends", 1, LIMIT_S)
+    near = not has_failed(cases) and all(
         case["apart"] <= (TOLERANCE if name.startswith("fp32") else LOW_TOLERANCE)
         for name, case in cases.items()
     )
     small = way == "dry" or all(
-        case["peak_bytes"] < case["scores_bytes"]
+        case.get("peak_bytes", 0) < case.get("scores_bytes", 1)
         for name, case in cases.items()
         if name.startswith("bf16")
     )
     return {"cases": cases, "ok": near and small}
+
+
+def experts(way: str) -> Found:
+    """Whether the products of experts together are those of each alone, forward and backward."""
+    from tests.unit.worker.ranks import run_ranks
+
+    (cases,) = run_ranks(f"tests.gpu.work:{way}_groups", 1, LIMIT_S)
+    near = not has_failed(cases) and all(
+        max(case["apart"].values()) <= (TOLERANCE if name == "fp32" else LOW_TOLERANCE)
+        for name, case in cases.items()
+    )
+    return {"cases": cases, "ok": near}
 
 
 def engine(way: str) -> Found:
@@ -120,7 +189,12 @@ def engine(way: str) -> Found:
 
     (found,) = run_ranks(f"tests.gpu.work:{way}_trains", 1, LIMIT_S)
     fits = way == "dry" or found["memory_bytes"] <= RESERVE * found["planner_bytes"]
-    return found | {"ok": is_finite(found["losses"]) and not any(found["waits"]) and fits}
+    claims = {
+        "finite": is_finite(found["losses"]),
+        "one_wait": not any(found["waits"]),
+        "fits": fits,
+    }
+    return found | {"claims": claims, "ok": all(claims.values())}
 
 
 def job(way: str) -> Found:
@@ -136,6 +210,8 @@ def profile(way: str) -> Found:
     from worker.engine.update_digest import UPDATE_DIGEST
 
     (found,) = run_ranks(f"tests.gpu.work:{way}_profiles", 1, LIMIT_S)
+    if "error" in found:
+        return found | {"ok": False}
     times = [*found["forward_s"].values(), *found["update"], found["samples_s"]]
     return found | {"ok": found["update_digest"] == UPDATE_DIGEST and min(times) > 0}
 
@@ -143,9 +219,9 @@ def profile(way: str) -> Found:
 CHECKS: dict[str, Callable[[str], Found]] = {
     check.__name__: check
     for check in (
-        *(versions, fork, device, wire, update, story),
+        *(versions, fork, device, wire, update, story, engine, experts, attention),
         *(nccl_alone, nccl_pair, nccl_gone),
-        *(attention, engine, job, profile),
+        *(job, profile),
     )
 }
 
@@ -155,10 +231,15 @@ TWO: dict[str, Callable[[str], Found]] = {
 
 
 def main(name: str, way: str) -> int:
-    """Print one line; 0 if the check holds."""
-    found = (CHECKS | TWO)[name](way)
+    """Print one line; 0 if the check holds, or says why it was left out."""
+    stacks_before_the_end()
+    try:
+        found = (CHECKS | TWO)[name](way)
+    except Exception as error:
+        traceback.print_exc()
+        found = {"error": f"{type(error).__name__}: {error}"[:500], "ok": False}
     sys.stdout.write(json.dumps({"check": name, "way": way, **found}) + "\n")
-    return 0 if found["ok"] else 1
+    return int(found["ok"] is False)
 
 
 if __name__ == "__main__":

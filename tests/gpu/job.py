@@ -5,6 +5,7 @@ Dry, the ranks compute on the processor: a process that an agent forks has a rea
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -16,7 +17,8 @@ from worker.contract import SwitchRecord, TrainingSpec, resume_of
 from worker.data.making.prepare import prepare
 from worker.device.gpus import Nvml
 
-WAIT_S = 60.0
+WAIT_S = 40.0
+LOG_MOST = 20_000  # characters of the log of an agent
 
 
 def gpu_type() -> str:
@@ -24,7 +26,7 @@ def gpu_type() -> str:
     return canonical(Nvml().gpus()[0].name.replace(" ", "-"))
 
 
-def run(way: str, patience: int) -> dict[str, object]:
+def run(way: str, patience: float) -> dict[str, object]:
     """{change: seconds of its stall by parts} of three agents with a rank each."""
     kind = gpu_type() if way == "cuda" else "demo-fast"
     two = place((template("1x3+1x3", 1, 4, gpu_type=kind),), [("a", 0), ("b", 0)])
@@ -44,6 +46,10 @@ def run(way: str, patience: int) -> dict[str, object]:
         pods = Pods(Path(folder), options=("--device", "cuda" if way == "cuda" else "cpu"))
         try:
             return _changes(pods, spec, two, three, WAIT_S * patience)
+        except BaseException:
+            for log in sorted(Path(folder).glob("*.log")):
+                sys.stderr.write(f"-- {log.name}\n{log.read_text()[-LOG_MOST:]}\n")
+            raise
         finally:
             pods.close()
 

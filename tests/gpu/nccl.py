@@ -12,10 +12,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tests.gpu.cases import has_failed, tried
+
 Found = dict[str, Any]
 GROUPS = 4
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_MAX_CTAS": "4", "NCCL_NVLS_ENABLE": "0"}
 LIMIT_S = 20.0
+START_S = 10.0 * float(os.environ.get("PATIENCE", "1"))  # of two processes and their contexts
 CLASSES = ("new", "old")
 
 
@@ -55,78 +58,84 @@ def form_of(name: str, device: Any) -> Callable[..., Any]:
 
 
 def _alone(way, rank, store):
-    """By class: seconds to form each group, its bytes, and how far another thread got meanwhile."""
-    import torch
-
+    """{class: see `_groups_of`, or its error}."""
     device, found = _device(way), {}
     for name in classes(way):
-        form, steps, stops = form_of(name, device), [], threading.Event()
-        square = device.put(torch.eye(256))
+        found |= tried(name, partial(_groups_of, name, device, store))
+    return found
 
-        def trains(square=square, steps=steps, stops=stops):
-            while not stops.is_set():
-                device.host((square @ square).sum())
-                steps.append(time.monotonic())
 
-        beside = threading.Thread(target=trains)
-        beside.start()
-        wires, seconds = [], []
+def _groups_of(name, device, store):
+    """Seconds to form each group, its bytes, and how far another thread got meanwhile."""
+    import torch
+
+    form, steps, stops = form_of(name, device), [], threading.Event()
+    square = device.put(torch.eye(256))
+
+    def trains():
+        while not stops.is_set():
+            device.host((square @ square).sum())
+            steps.append(time.monotonic())
+
+    beside = threading.Thread(target=trains, daemon=True)
+    beside.start()
+    wires, seconds = [], []
+    try:
         for number in range(GROUPS):
             start_s = time.monotonic()
             wires.append(form(store, f"{name}{number}", 0, 1))
             seconds.append(time.monotonic() - start_s)
+    finally:
         stops.set()
         beside.join(LIMIT_S)
-        one = device.put(torch.ones(1))
+    one = device.put(torch.ones(1))
+    for wire in wires:
+        wire.all_reduce(one, "sum").wait()
+    held = [wire.held_bytes() for wire in wires]
+    start_s = time.monotonic()
+    with wires[0].aborting():
         for wire in wires:
-            wire.all_reduce(one, "sum").wait()
-        held = [wire.held_bytes() for wire in wires]
-        start_s = time.monotonic()
-        with wires[0].aborting():
-            for wire in wires:
-                wire.abort()
-        found[name] = {
-            "form_s": seconds,
-            "bytes": held,
-            "steps_beside": len(steps),
-            "sum": device.host(one).tolist(),
-            "abort_s": time.monotonic() - start_s,
-        }
-    return found
+            wire.abort()
+    return {
+        "form_s": seconds,
+        "bytes": held,
+        "steps_beside": len(steps),
+        "sum": device.host(one).tolist(),
+        "abort_s": time.monotonic() - start_s,
+    }
 
 
-def _pair(way, rank, store):
-    """By class: the contract's sums and rounds of two ranks, and whether a round went both ways."""
+def _pair(way, name, rank, store):
+    """The contract's sums and rounds of two ranks, and whether a round went both ways."""
     import torch
 
     from worker.device.device import CPU
     from worker.world.payload import nccl_transport
 
-    device, found = _device(way), {}
-    for name in classes(way):
-        form = form_of(name, device)
-        wire = form(store, f"{name}/wire", rank, 2)
-        one = device.put(torch.tensor([float(rank)]))
-        wire.all_reduce(one, "sum").wait()
-        shares = device.put(torch.tensor([-1.0, -1.0]).index_fill_(0, torch.tensor([rank]), rank))
-        wire.all_gather(shares).wait()
-        transport = nccl_transport(
-            store, f"{name}/transport", rank, 2, form_wire=form, device=device, patience_s=LIMIT_S
-        )
-        sent = device.put(torch.full((1 << 22,), float(rank)))
-        came = torch.empty_like(sent)
-        start_s = time.monotonic()
-        transport.exchange([(1 - rank, sent)], [(1 - rank, came)]).wait()
-        found[name] = {
-            "sum": device.host(one).tolist(),
-            "gathered": device.host(shares).tolist(),
-            "came": transport.host(came[:1]).tolist(),
-            "exchange_s": time.monotonic() - start_s,
-        }
-        transport.all_reduce_(torch.zeros(1), "sum")  # both have read
-        transport.close(wait=device is CPU)
-        wire.abort()
-        wire.release()
+    device = _device(way)
+    form = form_of(name, device)
+    wire = form(store, f"{name}/wire", rank, 2)
+    one = device.put(torch.tensor([float(rank)]))
+    wire.all_reduce(one, "sum").wait()
+    shares = device.put(torch.tensor([-1.0, -1.0]).index_fill_(0, torch.tensor([rank]), rank))
+    wire.all_gather(shares).wait()
+    transport = nccl_transport(
+        store, f"{name}/transport", rank, 2, form_wire=form, device=device, patience_s=LIMIT_S
+    )
+    sent = device.put(torch.full((1 << 22,), float(rank)))
+    came = torch.empty_like(sent)
+    start_s = time.monotonic()
+    transport.exchange([(1 - rank, sent)], [(1 - rank, came)]).wait()
+    found = {
+        "sum": device.host(one).tolist(),
+        "gathered": device.host(shares).tolist(),
+        "came": transport.host(came[:1]).tolist(),
+        "exchange_s": time.monotonic() - start_s,
+    }
+    transport.all_reduce_(torch.zeros(1), "sum")  # both have read
+    transport.close(wait=device is CPU)
+    wire.abort()
+    wire.release()
     return found
 
 
@@ -170,32 +179,59 @@ def nccl_alone(way: str) -> Found:
 
     _prepare(way, {})
     (found,) = run_ranks(f"tests.gpu.nccl:{way}_alone", 1)
-    is_summed = all(of["sum"] == [1.0] for of in found.values())
-    return {"classes": found, "ok": bool(found) and is_summed}
+    is_summed = not has_failed(found) and all(of["sum"] == [1.0] for of in found.values())
+    return {"classes": found, "ok": is_summed}
 
 
 def nccl_pair(way: str) -> Found:
     """Two ranks on one GPU: a sum, shares in their places, and a round both ways."""
-    from tests.unit.worker.ranks import run_ranks
-
-    _prepare(way, SHARED)
-    found = run_ranks(f"tests.gpu.nccl:{way}_pair", 2)
-    is_right = all(
+    if (why := why_not_shared(way)) is not None:
+        return {"left_out": why, "ok": None}
+    found = _of_two(way, "pair")
+    is_right = not has_failed(found) and all(
         (of["sum"], of["gathered"], of["came"]) == ([1.0], [0.0, 1.0], [1.0 - rank])
-        for rank, ranks in enumerate(found)
-        for of in ranks.values()
+        for ranks in found.values()
+        for rank, of in enumerate(ranks)
     )
-    return {"ranks": found, "ok": bool(found[0]) and is_right}
+    return {"classes": found, "ok": is_right}
 
 
 def nccl_gone(way: str) -> Found:
     """A peer goes while its partner waits in a kernel: which class ends it, and after how long?"""
+    if (why := why_not_shared(way)) is not None:
+        return {"left_out": why, "ok": None}
+    found = _of_two(way, "gone")
+    is_ended = not has_failed(found) and all(of[0]["ended"] for of in found.values())
+    return {"classes": found, "ok": is_ended}
+
+
+def _of_two(way: str, what: str) -> Found:
+    """{class: what both ranks found, or its error}; a class that hangs leaves time for the next."""
     from tests.unit.worker.ranks import run_ranks
 
     _prepare(way, SHARED)
-    names = ("gloo",) if way == "dry" else CLASSES
-    found = {name: run_ranks(f"tests.gpu.nccl:{way}_gone_{name}", 2)[0] for name in names}
-    return {"classes": found, "ok": all(of["ended"] for of in found.values())}
+    found: Found = {}
+    for name in classes(way):
+        ranks = f"tests.gpu.nccl:{way}_{what}_{name}"
+        found |= tried(name, partial(run_ranks, ranks, 2, LIMIT_S + START_S))
+    return found
+
+
+def why_not_shared(way: str) -> str | None:
+    """Why two ranks cannot share the GPU; None: they can."""
+    if way == "dry":
+        return None
+    from worker.device.gpus import Nvml
+    from worker.errors import DeviceUnusable
+    from worker.world.nccl_groups import check_shared
+    from worker.world.payload import own_nccl
+
+    version = own_nccl().version
+    try:
+        check_shared(version or (0, 0, 0), {**os.environ, **SHARED})
+    except DeviceUnusable as error:
+        return f"{error} ({len(Nvml().gpus())} GPUs are here)"
+    return None
 
 
 def _prepare(way: str, further: dict[str, str]) -> None:
@@ -206,6 +242,7 @@ def _prepare(way: str, further: dict[str, str]) -> None:
 
 
 cuda_alone, dry_alone = (partial(_alone, way) for way in ("cuda", "dry"))
-cuda_pair, dry_pair = (partial(_pair, way) for way in ("cuda", "dry"))
+cuda_pair_new, cuda_pair_old = (partial(_pair, "cuda", name) for name in CLASSES)
+dry_pair_gloo = partial(_pair, "dry", "gloo")
 cuda_gone_new, cuda_gone_old = (partial(_gone, "cuda", name) for name in CLASSES)
 dry_gone_gloo = partial(_gone, "dry", "gloo")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from functools import partial
 from itertools import pairwise
 
@@ -19,11 +20,18 @@ def device_of_way(way):
 
 
 def _multiplies(way, rank, store):
+    """The sum of a product, seconds until it was there, and bytes that the device gave for it."""
     import torch
 
+    start_s = time.monotonic()
     device = device_of_way(way)
     square = device.put(torch.eye(4) * 2.0)
-    return float(device.host(square @ square).sum()) / 2
+    total = float(device.host(square @ square).sum()) / 2
+    return {
+        "sum": total,
+        "first_s": time.monotonic() - start_s,
+        "held_bytes": device.held_bytes(),
+    }
 
 
 def _keeps(way, rank, store):

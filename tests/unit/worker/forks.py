@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import selectors
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from typing import TextIO
@@ -18,6 +20,7 @@ def forked(work: Callable[[TextIO], None]) -> tuple[int, int]:
         os.close(into)
         return pid, out
     code = 1
+    stacks_before_the_end()
     try:
         with os.fdopen(into, "w") as lines:
             work(lines)
@@ -27,6 +30,12 @@ def forked(work: Callable[[TextIO], None]) -> tuple[int, int]:
     finally:
         sys.stderr.flush()
         os._exit(code)  # the parent's exit handlers are not the child's to run
+
+
+def stacks_before_the_end() -> None:
+    """Let this process write the stacks of its threads at STACKS_AT, a time, if that is set."""
+    if at := os.environ.get("STACKS_AT"):
+        faulthandler.dump_traceback_later(max(0.1, float(at) - time.time()))
 
 
 def ended(children: list[tuple[int, int]]) -> list[str]:
