@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,8 @@ BUDGET_S = 570.0  # for all; a machine that is lent may end a command after 600
 LEAST_S = 20.0  # a check with less does not begin
 STACKS_S = 8.0  # before its limit
 MOST_BYTES = 1 << 20  # of the log of one check
+MOST_ERRORS = 4  # that stand in its line
+ERROR = re.compile(rb"^(?:[\w.]*(?:Error|Exception|Failed|Silent|Unusable)\b: .*)$", re.MULTILINE)
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
@@ -100,7 +103,15 @@ def run_check(command: Sequence[str], name: str, way: str, limit_s: float) -> Ra
         line["error"] = f"its process ended with {code}"
     if code is None or "ok" not in line:
         line["ok"] = False
+    if line["ok"] is False:
+        line["said"] = errors_of(told)
     return Ran(line, told)
+
+
+def errors_of(log: bytes) -> list[str]:
+    """The first errors of a log, each once: what comes later mostly follows from them."""
+    found = (one.decode(errors="replace")[:300] for one in ERROR.findall(log))
+    return list(dict.fromkeys(found))[:MOST_ERRORS]
 
 
 def _line(said: bytes) -> dict[str, Any]:

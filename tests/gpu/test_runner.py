@@ -27,7 +27,7 @@ def awaits_the_device():
     time.sleep(600)
 awaits_the_device()
 """,
-    "dies": "import os, sys; sys.stderr.write('no kernel image'); os._exit(3)",
+    "dies": "import os, sys; sys.stderr.write('RuntimeError: no kernel'); os._exit(3)",
     "talks": "print('a line of some library'); print('{\"ok\": true, \"figure\": 1.5}')",
     "fails": 'print(\'{"ok": false, "error": "ValueError: odd"}\'); raise SystemExit(1)',
 }
@@ -54,7 +54,8 @@ def test_a_check_that_hangs_or_dies_leaves_its_stacks_and_the_next_ones_run(tmp_
     assert lines[3]["figure"] == 1.5
     log = (tmp_path / "gpu.log").read_text()
     assert "awaits_the_device" in log
-    assert "no kernel image" in log
+    assert "no kernel" in log
+    assert lines[1]["said"] == ["RuntimeError: no kernel"]
     assert [json.loads(line) for line in capfd.readouterr().out.splitlines()] == lines
     # a machine that is lent gives eight files back
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpu.jsonl", "gpu.log"]

@@ -15,7 +15,9 @@ from worker.profile.bench import Bench
 from worker.profile.layers import DTYPES, measure_layer
 from worker.profile.rows import Part
 
-OPTIMIZER_PARAMETERS = 1 << 22  # of the sample that is updated
+# Parameters of the samples between which an update is measured.  A device computes while the host
+# launches the next kernel, so both are large enough that the kernels take longer than the launches.
+HOST_SAMPLES, DEVICE_SAMPLES = (1, 1 << 22), (1 << 23, 1 << 25)
 RECIPE = Recipe(betas=(0.9, 0.95), epsilon=1e-8, weight_decay=0.1, gradient_clip=0.5)
 COPIED_BYTES = 1 << 26  # to the device and back
 
@@ -57,11 +59,11 @@ def measure_optimizer(bench: Bench, precision: str) -> tuple[float, float]:
 
     It is the update that training applies, a copy of the weight in low precision with it.
     """
-    dtype = DTYPES[precision]
+    dtype, where = DTYPES[precision], bench.device.torch_device
 
     def step(count: int) -> float:
         weight, mean, square, gradient = (
-            bench.device.put(torch.full((count,), value)) for value in (0.5, 0.01, 1e-4, 0.01)
+            torch.full((count,), value, device=where) for value in (0.5, 0.01, 1e-4, 0.01)
         )
         copy = None if dtype == torch.float32 else weight.to(dtype)
 
@@ -70,8 +72,8 @@ def measure_optimizer(bench: Bench, precision: str) -> tuple[float, float]:
 
         return bench.seconds(update)
 
-    small, large = step(1), step(OPTIMIZER_PARAMETERS)
-    return small, max(0.0, large - small) / OPTIMIZER_PARAMETERS
+    few, many = HOST_SAMPLES if where.type == "cpu" else DEVICE_SAMPLES
+    return step(1), max(0.0, step(many) - step(few)) / (many - few)
 
 
 def measure_launches(bench: Bench, model: ModelShape, precision: str) -> float:

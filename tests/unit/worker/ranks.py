@@ -33,7 +33,7 @@ def run_ranks(function: str, size: int, limit_s: float = LIMIT_S) -> list[Any]:
         text=True,
         timeout=limit_s,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr or f"{function} failed; see the log"
     return json.loads(done.stdout)
 
 
