@@ -24,6 +24,7 @@ Every override, and what breaks without it:
     pipe_partitioned, grad_partitioned = false
                                       would slice activations by the *local* TP degree
     timers.throughput = false         is stopped only by DeepSpeed's own step
+    timers                            two events of the device a step would be kept for ever
 An optimizer that is never stepped stands in, because the backward pass asserts that there is one.
 """
 
@@ -93,6 +94,7 @@ SEAMS: dict[Any, tuple[str, ...]] = {
     pipe_module: ("PipelineParallelGrid", "dist"),
     pipe_module.dist: ("new_group",),
     deepspeed: ("PipelineEngine",),
+    deepspeed.utils.timer: ("NoopTimer",),
     deepspeed.comm.comm: ("cdb",),
 }
 
@@ -126,9 +128,7 @@ def warm_up() -> None:
     # DeepSpeed would compile a shared-memory op at its first use: minutes, and a compiler.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.utils.logger.setLevel("ERROR")
-    torch.optim.Adam(
-        [torch.nn.Parameter(torch.zeros(1))]
-    )  # the first one imports the compiler stack
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports the compiler stack
 
 
 def begin() -> None:
@@ -263,7 +263,7 @@ class DeepSpeedEngine:
             pipeline, *_ = deepspeed.initialize(
                 model=module, optimizer=never_stepped, config=settings
             )
-        pipeline.owner = self
+        pipeline.owner, pipeline.timers = self, deepspeed.utils.timer.NoopTimer()
         return pipeline  # type: ignore[no-any-return] # DeepSpeed is untyped
 
     def begin_pass(self) -> None:

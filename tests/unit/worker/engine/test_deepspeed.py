@@ -189,6 +189,8 @@ def _train(store):
             for part, was in zip(parts, before[name], strict=True)
         )
         found["told whole"] = told.boundary_at == [second.progress.step, bench.changed(before)]
+        timers = second._pipeline.timers.get_timers().values()
+        found["kept times"] = sum(len(timer.event_timers) for timer in timers)
         before = bench.copies()
         second.release()
         found["changed by releasing"] = bench.changed(before)
@@ -303,6 +305,11 @@ def test_readers_are_told_before_each_tensor_changes_and_once_the_update_is_whol
     assert engine["told before"]
     assert engine["told whole"]
     assert engine["told of the skip"] == [[], [6, 0]]  # nothing changes
+
+
+def test_no_timer_of_deepspeed_keeps_what_each_step_took(found):
+    """On a GPU two events a step would be kept, as long as the job runs."""
+    assert found["engine"]["kept times"] == 0
 
 
 def test_one_rank_agrees_with_itself_on_a_switch(found):
