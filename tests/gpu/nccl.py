@@ -6,10 +6,14 @@ With `dry` the same code runs over gloo's groups on the processor, which form in
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.gpu.cases import has_failed, tried
@@ -177,8 +181,8 @@ def nccl_alone(way: str) -> Found:
     """Groups of one rank by each class, while another thread computes."""
     from tests.unit.worker.ranks import run_ranks
 
-    _prepare(way, {})
-    (found,) = run_ranks(f"tests.gpu.nccl:{way}_alone", 1)
+    with _settings(way, {}):
+        (found,) = run_ranks(f"tests.gpu.nccl:{way}_alone", 1)
     is_summed = not has_failed(found) and all(of["sum"] == [1.0] for of in found.values())
     return {"classes": found, "ok": is_summed}
 
@@ -209,11 +213,11 @@ def _of_two(way: str, what: str) -> Found:
     """{class: what both ranks found, or its error}; a class that hangs leaves time for the next."""
     from tests.unit.worker.ranks import run_ranks
 
-    _prepare(way, SHARED)
     found: Found = {}
     for name in classes(way):
         ranks = f"tests.gpu.nccl:{way}_{what}_{name}"
-        found |= tried(name, partial(run_ranks, ranks, 2, LIMIT_S + START_S))
+        with _settings(way, SHARED):
+            found |= tried(name, partial(run_ranks, ranks, 2, LIMIT_S + START_S))
     return found
 
 
@@ -234,11 +238,22 @@ def why_not_shared(way: str) -> str | None:
     return None
 
 
-def _prepare(way: str, further: dict[str, str]) -> None:
-    """The environment of the ranks, before they import torch."""
+@contextmanager
+def _settings(way: str, further: dict[str, str]) -> Iterator[None]:
+    """The environment of the ranks, before they import torch; NCCL's warnings go to the log."""
     from worker.device.environment import environment_of
 
-    os.environ.update({} if way == "dry" else {**environment_of("cuda"), **further})
+    if way == "dry":
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        says = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": f"{folder}/%p"}
+        os.environ.update({**environment_of("cuda"), **further, **says})
+        try:
+            yield
+        finally:
+            for said in sorted(Path(folder).iterdir()):
+                sys.stderr.write(said.read_text(errors="replace"))
 
 
 cuda_alone, dry_alone = (partial(_alone, way) for way in ("cuda", "dry"))

@@ -166,11 +166,11 @@ def why_not(way: str, gpus: int) -> str | None:
 def told(lines: Sequence[dict[str, Any]], out: Path) -> str:
     """For people: one row a check, and where all stands."""
     words = {True: "holds", False: "FAILS", None: "left out"}
-    rows = [
-        f"{line['check']:12}{words[line['ok']]:10}{line.get('seconds', 0):6.1f} s"
-        f"  {line.get('error') or line.get('left_out') or ''}".rstrip()
-        for line in lines
-    ]
+    rows = []
+    for line in lines:
+        why = line.get("error") or line.get("left_out") or next(iter(line.get("said", ())), "")
+        seconds = f"{line.get('seconds', 0):6.1f} s"
+        rows.append(f"{line['check']:12}{words[line['ok']]:10}{seconds}  {why}".rstrip())
     again = ",".join(line["check"] for line in lines if line["ok"] is not True)
     last = [f"again: tests/gpu/run.sh --only {again}"] if again else []
     return "\n".join([*rows, f"lines and stacks: {out}/gpu.jsonl {out}/gpu.log", *last, ""])
