@@ -96,7 +96,7 @@ def run_check(command: Sequence[str], name: str, way: str, limit_s: float) -> Ra
         line = _line(said.read())
         log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_BYTES))
         told = log.read()
-    line = {"check": name, "way": way, **line, "seconds": round(time.monotonic() - started_s, 1)}
+    line = {"check": name, "way": way, **line, "took_s": round(time.monotonic() - started_s, 1)}
     if code is None:
         line["error"] = f"it did not end within {limit_s:.0f} s; its stacks are in the log"
     elif code and "ok" not in line:
@@ -169,8 +169,8 @@ def told(lines: Sequence[dict[str, Any]], out: Path) -> str:
     rows = []
     for line in lines:
         why = line.get("error") or line.get("left_out") or next(iter(line.get("said", ())), "")
-        seconds = f"{line.get('seconds', 0):6.1f} s"
-        rows.append(f"{line['check']:12}{words[line['ok']]:10}{seconds}  {why}".rstrip())
+        took = f"{line.get('took_s', 0):6.1f} s"
+        rows.append(f"{line['check']:12}{words[line['ok']]:10}{took}  {why}".rstrip())
     again = ",".join(line["check"] for line in lines if line["ok"] is not True)
     last = [f"again: tests/gpu/run.sh --only {again}"] if again else []
     return "\n".join([*rows, f"lines and stacks: {out}/gpu.jsonl {out}/gpu.log", *last, ""])

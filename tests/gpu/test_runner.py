@@ -28,7 +28,10 @@ def awaits_the_device():
 awaits_the_device()
 """,
     "dies": "import os, sys; sys.stderr.write('RuntimeError: no kernel'); os._exit(3)",
-    "talks": "print('a line of some library'); print('{\"ok\": true, \"figure\": 1.5}')",
+    "talks": """
+print('a line of some library')
+print('{"ok": true, "figure": 1.5, "seconds": {"of a move": 1}}')
+""",
     "fails": 'print(\'{"ok": false, "error": "ValueError: odd"}\'); raise SystemExit(1)',
 }
 
@@ -52,6 +55,7 @@ def test_a_check_that_hangs_or_dies_leaves_its_stacks_and_the_next_ones_run(tmp_
     assert found["fails"] == (False, "ValueError: odd")
     assert found["talks"] == (True, "")
     assert lines[3]["figure"] == 1.5
+    assert lines[3]["seconds"] == {"of a move": 1}  # not the runner's own
     log = (tmp_path / "gpu.log").read_text()
     assert "awaits_the_device" in log
     assert "no kernel" in log
