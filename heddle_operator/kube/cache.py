@@ -139,32 +139,33 @@ class ObjectCache:
         metadata = body["metadata"]
         uid = metadata["uid"]
         is_labelled = JOB_LABEL in (metadata.get("labels") or {})
-        if is_labelled and self._is_late(body):  # of pods of others only one watch tells, in order
+        old = self._own.get(uid)
+        # Of pods of others only one watch tells, in order.
+        if (is_labelled and self._is_late(body)) or (old is not None and _is_older(body, old)):
             return
         if kind == "Pod":
             (self._strangers.discard if is_labelled else self._strangers.add)(uid)
             self._allocate(uid, body)
-        if not is_labelled or not owner_uid(metadata):
-            return
-        old = self._own.get(uid)
-        if old is not None and _is_older(body, old):
+        owner = owner_uid(metadata) if is_labelled else ""  # anybody may take either off
+        if old is not None and owner_uid(old["metadata"]) != owner:
+            self._forget(uid, int(metadata.get("resourceVersion") or 0))
+            self._disown(uid)
+        if not owner:
             return
         kept = {key: value for key, value in metadata.items() if key != "managedFields"}
-        self._disown(uid)
+        self._remove(uid)
         self._own[uid] = {**body, "kind": kind, "metadata": kept}
         self._owned.setdefault(_owner(self._own[uid]), {})[uid] = self._own[uid]
         if kind == "Pod":
             self._made_ports.take(uid, _made_for(body), body)
-        self._on_change(owner_uid(metadata))
+        self._on_change(owner)
 
     def drop(self, uid: str, version: int = sys.maxsize) -> None:
         """Forget a Pod or a ConfigMap: in that version it was deleted, or is no job's any more."""
         self._forget(uid, version)
         if uid not in self._strangers:
             self._allocate(uid, None)
-        old = self._disown(uid)
-        if old is not None:
-            self._on_change(owner_uid(old["metadata"]))
+        self._disown(uid)
 
     def release(self, uid: str) -> None:
         """A pod of somebody else holds no GPU any more."""
@@ -197,7 +198,13 @@ class ObjectCache:
         gone = self._gone.get(metadata["uid"])
         return gone is not None and int(metadata.get("resourceVersion") or 0) < gone
 
-    def _disown(self, uid: str) -> Body | None:
+    def _disown(self, uid: str) -> None:
+        """An object is no job's any more."""
+        old = self._remove(uid)
+        if old is not None:
+            self._on_change(owner_uid(old["metadata"]))
+
+    def _remove(self, uid: str) -> Body | None:
         old = self._own.pop(uid, None)
         self._made_ports.release(uid)
         if old is not None:

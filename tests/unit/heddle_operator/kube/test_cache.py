@@ -73,6 +73,20 @@ def test_what_has_the_label_of_a_job_and_no_owner_is_not_kept():
     assert cache.allocations["u1"].gpus == 1
 
 
+@pytest.mark.parametrize("owners", [None, [{"uid": "j2", "controller": True}]])
+def test_a_pod_whose_owner_is_taken_off_is_the_jobs_no_more(owners):
+    told = []
+    cache = ObjectCache(told.append)
+    cache.put("Pod", a_pod(1))
+    changed = a_pod(2)
+    changed["metadata"]["ownerReferences"] = owners
+    cache.put("Pod", changed)
+    cache.put("Pod", a_pod(1))  # an answer that is late
+    assert versions(cache) == []
+    assert told[:2] == ["j1", "j1"]
+    assert cache.allocations["u1"].gpus == 1
+
+
 @pytest.mark.parametrize("is_told_first", [True, False])
 def test_a_pod_whose_label_is_taken_off_still_holds_its_gpus(is_told_first):
     """The watch of labelled pods tells that it is gone, that of the others that it is there."""
@@ -89,6 +103,13 @@ def test_a_pod_whose_label_is_taken_off_still_holds_its_gpus(is_told_first):
     cache.release("u1")
     assert versions(cache) == ["3"]
     assert cache.allocations["u1"].gpus == 1
+
+
+def test_an_answer_that_is_late_takes_no_gpus_from_a_pod():
+    cache = ObjectCache()
+    cache.put("Pod", a_pod(2, gpus=4))
+    cache.put("Pod", a_pod(1, gpus=4, node=""))  # as it was made, before it was bound
+    assert cache.allocations["u1"].gpus == 4
 
 
 def test_a_pod_that_ends_gives_its_gpus_back():
