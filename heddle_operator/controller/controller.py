@@ -42,6 +42,8 @@ class Controller:
         self._generations: dict[str, int] = {}
         self._bodies: dict[str, Mapping[str, Any]] = {}
         self._gone: Recent[str] = Recent()
+        # Jobs that were deleted and are there until somebody takes their finalizers off, by uid.
+        self._held: dict[str, Mapping[str, Any]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_whole = asyncio.Event()
         self._listed: Callable[[str], Awaitable[None]] = _at_once
@@ -69,10 +71,12 @@ class Controller:
         self._listed = listed or _at_once
         self._is_whole.set()
         self._started_s = time.monotonic()
+        self._end_held(tuple(self._held.values()))
 
     def lead(self) -> None:
         """This operator holds the Lease: follow the jobs, and go on with those that were."""
         self._leads = True
+        self._end_held(tuple(self._held.values()))
         for uid, (run, task) in tuple(self._runs.items()):
             if task is None:
                 self._follow(uid, run)
@@ -118,7 +122,11 @@ class Controller:
         if self._unheard.get(uid, (generation + 1, 0.0))[0] <= generation:
             del self._unheard[uid]
         if metadata.get("deletionTimestamp"):
+            is_followed = uid in self._generations
             self.drop(body)
+            self._held[uid] = body
+            if not is_followed:
+                self._end_held((body,))
             return
         if uid in self._gone:
             return
@@ -146,6 +154,7 @@ class Controller:
         uid = metadata["uid"]
         self._gone.add(uid)  # an event that is late does not bring it back
         self._unheard.pop(uid, None)
+        self._held.pop(uid, None)
         self._bodies.pop(uid, None)
         if self._generations.pop(uid, None) is None:
             return
@@ -175,7 +184,7 @@ class Controller:
             uids: of the jobs that are there.
             version: of the list; a job that is newer was made since.
         """
-        for uid, body in tuple(self._bodies.items()):
+        for uid, body in (*self._bodies.items(), *self._held.items()):
             metadata = body["metadata"]
             is_listed = namespace in ("", metadata.get("namespace", "default"))
             is_old = int(metadata.get("resourceVersion") or 0) <= version
@@ -238,6 +247,12 @@ class Controller:
                 await asyncio.sleep(pause_s)
             else:
                 return
+
+    def _end_held(self, bodies: Collection[Mapping[str, Any]]) -> None:
+        """End the pods of jobs that were deleted while no operator led, and have finalizers."""
+        if self._leads and self._is_whole.is_set():
+            for body in bodies:
+                self._spawn(self._remove_pods(body))
 
     async def _remove_pods(self, body: Mapping[str, Any]) -> None:
         objects = JobObjects(stub_of(body), self._context.api)

@@ -7,6 +7,8 @@ import json
 import logging
 import time
 
+import pytest
+
 from heddle_operator.controller import controller as controller_module
 from heddle_operator.controller.controller import Controller
 from heddle_operator.controller.job_controller import JobController
@@ -129,25 +131,49 @@ def test_without_the_lease_no_job_is_followed_and_afterwards_they_go_on(tmp_path
     run(tmp_path, test)
 
 
+async def add_pod(server, cache):
+    """A pod of the job tiny."""
+    owner = {"uid": "uid-tiny", "controller": True}
+    metadata = {"labels": {"heddle.dev/job": "tiny"}, "ownerReferences": [owner]}
+    path = "/api/v1/namespaces/ns/pods/tiny-a-0"
+    cache.put("Pod", await server.put(path, {"metadata": metadata}))
+
+
+def deleted(body):
+    """A job that was deleted, and that a finalizer holds."""
+    deleting = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return {**body, "metadata": deleting}
+
+
 def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
     async def test(server, controller, cache):
         controller.start()
         body = a_body()
         await apply(server, controller, body)
-        pod = await server.put(
-            "/api/v1/namespaces/ns/pods/tiny-a-0",
-            {
-                "metadata": {
-                    "labels": {"heddle.dev/job": "tiny"},
-                    "ownerReferences": [{"uid": "uid-tiny", "controller": True}],
-                }
-            },
-        )
-        cache.put("Pod", pod)
-        deleting = {**body["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-        controller.put({**body, "metadata": deleting})
+        await add_pod(server, cache)
+        controller.put(deleted(body))
         await server.until(lambda s: not s.of("pods"))
         controller.drop(body)  # the deletion itself, told later
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize("event", ["start", "lead", "put"])
+def test_the_pods_of_a_job_that_was_deleted_while_nobody_led_go_too(tmp_path, event):
+    async def test(server, controller, cache):
+        await controller.rest()
+        events = {"start": controller.start, "lead": controller.lead}
+        events["put"] = lambda: controller.put(deleted(a_body()))
+        last = events.pop(event)
+        await add_pod(server, cache)
+        for each in events.values():
+            each()
+        await asyncio.sleep(0)
+        assert server.of("pods")
+        last()
+        await server.until(lambda s: not s.of("pods"))
+        controller.keep_only("ns", (), 7)
+        assert not controller._held
 
     run(tmp_path, test)
 
