@@ -38,6 +38,7 @@ CONNECTIONS = 32
 FIELD_MANAGER = "heddle-operator"  # of all that is written, in managedFields
 NAMESPACE_ENDS = "NamespaceTerminating"
 _FINAL = (400, 403, 413, 422)  # a policy, a quota, a rule or a size: the same will be said again
+_TOO_LARGE = "etcdserver: request is too large"  # with status 500; of etcd's rpctypes
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
@@ -92,12 +93,12 @@ class ApiRefused(OperatorError):
     @property
     def passes(self) -> bool:
         """Whether it says nothing of the object: another try may do."""
-        return self.status in (0, 429) or self.status >= 500
+        return not self.is_final and (self.status in (0, 429) or self.status >= 500)
 
     @property
     def is_final(self) -> bool:
         """Whether the same request will be refused until somebody changes a rule."""
-        return self.status in _FINAL
+        return self.status in _FINAL or (self.status == 500 and _TOO_LARGE in str(self))
 
 
 class _RestClient(RESTClientObject):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 
 import pytest
@@ -55,6 +56,22 @@ def test_a_refusal_has_the_reason_and_the_object_of_the_servers_status(tmp_path)
 def test_an_answer_that_is_no_status_is_quoted(data, message):
     found = ApiRefused.of(404, data, "HTTP 404")
     assert (str(found), found.reason, found.name, found.causes) == (message, "", "", frozenset())
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "is_final"),
+    [
+        (403, "exceeded quota", True),
+        (413, "limit is 3145728", True),
+        (500, "etcdserver: request is too large", True),
+        (500, "etcdserver: request timed out", False),
+        (503, "no endpoints", False),
+        (429, "too many requests", False),
+    ],
+)
+def test_what_is_too_large_for_etcd_is_refused_for_good(status, message, is_final):
+    found = ApiRefused.of(status, json.dumps({"message": message}).encode(), "")
+    assert (found.is_final, found.passes) == (is_final, not is_final)
 
 
 def test_a_server_that_does_not_answer_has_status_0_and_is_named(tmp_path):
