@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -82,12 +83,22 @@ Objective = Literal["Throughput", "Cost"]
 TypeName = Annotated[str, StringConstraints(max_length=100)]
 
 
+def _is_folder(path: str) -> str:
+    scheme, is_url, _ = path.partition("://")
+    if is_url:
+        raise ValueError(
+            f"final weights cannot be kept at {scheme}://; give a folder on a volume of the pod "
+            "template"
+        )
+    return path
+
+
 class Output(Section):
     """Destination of the final weights."""
 
-    path: Annotated[str, StringConstraints(min_length=1, max_length=1000)] = Field(
-        description="Folder on a volume of the pod template; the safetensors files go there."
-    )
+    path: Annotated[
+        str, StringConstraints(min_length=1, max_length=1000), AfterValidator(_is_folder)
+    ] = Field(description="Folder on a volume of the pod template; the safetensors files go there.")
 
 
 class PlannerSpec(Section):

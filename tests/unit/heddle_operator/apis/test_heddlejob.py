@@ -100,6 +100,7 @@ def test_training_settings_default_as_in_the_workers_contract():
         ("spec.training.learningRate", "3e-4", ("Malformed", "spec.training.learningRate")),
         ("spec.data.documentMask", "yes", ("Malformed", "spec.data.documentMask")),
         ("spec.output", 3, ("Malformed", "spec.output")),
+        ("spec.output", {"path": "s3://bucket/x"}, ("Malformed", "spec.output.path")),
         ("metadata.name", "Not A Name", ("Malformed", "metadata.name")),
         ("kind", "Job", ("Unknown", "kind")),
         ("spec.model", ["x" * 999] * 999, ("Malformed", "spec.model")),
