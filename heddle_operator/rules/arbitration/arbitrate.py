@@ -9,7 +9,8 @@ rule (`table`).
 Invariant: no GPU is in two answers; a pod is taken only where the floor that asks for it is
 reached by that; none is taken below its owner's floor, and none for more than a floor.  A job that
 may not have as many GPUs as its floor is reserved none.  Of another type than it holds a job may
-be dealt GPUs beyond those that it may use: its plan uses the better ones.
+be dealt GPUs beyond those that it may use: its plan uses the better ones.  So may a job on fewer
+nodes than its state is to be on (`minHolders`): its plan uses some of each node.
 Source: kube-scheduler's priorities; the divisor method of D'Hondt with weights (max-min share).
 """
 
@@ -45,6 +46,7 @@ def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:
     _share_rest(table, {})
     if len(table.gpu_types) > 1:
         _show_types(table)
+    _show_nodes(table)
     return {demand.job: table.answer(demand) for demand in ordered}
 
 
@@ -193,6 +195,19 @@ def _show_types(table: Table) -> None:
             left = min(demand.most, demand.further) - table.held(demand.job).get(gpu_type, 0)
             while left > 0 and (given := table.give(demand.job, gpu_type, int(left))):
                 left -= given
+
+
+def _show_nodes(table: Table) -> None:
+    """A job on fewer nodes than its state is to be on sees GPUs of others that nobody wants."""
+    for demand in table.ordered:
+        if demand.spread < 2 or table.total[demand.job] < demand.least:
+            continue
+        most, held = int(min(demand.most, demand.further)), table.held(demand.job)
+        types = sorted(table.types_of(demand.job), key=lambda t: (-held.get(t, 0), t))
+        while table.nodes_of(demand.job) < demand.spread and any(
+            table.give_elsewhere(demand.job, t, most) for t in types
+        ):
+            pass
 
 
 def worth_of(demand: Demand, types: Iterable[str]) -> Worth:

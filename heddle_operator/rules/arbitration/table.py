@@ -141,18 +141,19 @@ class Table:
         here = self._here.get((job, gpu_type), [])
         node = self._best_here(job, here)
         if node is None:
-            node = self._best_elsewhere(job, gpu_type)
-            if node is None:
-                return 0
-            alone = True
-        else:
-            heappop(here)
-            alone = self._best_here(job, here) is None
-        gpus = min(self.room(job, node), at_most if alone else 1)
-        self._log.append((job, node, gpus, -1))
-        self._deal(job, node, gpus)
-        self._enter_here(job, node)
-        return gpus
+            return self.give_elsewhere(job, gpu_type, at_most)
+        heappop(here)
+        alone = self._best_here(job, here) is None
+        return self._give_on(job, node, at_most if alone else 1)
+
+    def give_elsewhere(self, job: str, gpu_type: str, at_most: int) -> int:
+        """As `give`, on a node where the job is not."""
+        node = self._best_elsewhere(job, gpu_type)
+        return self._give_on(job, node, at_most) if node is not None else 0
+
+    def nodes_of(self, job: str) -> int:
+        """On how many nodes that it can use the job has GPUs."""
+        return sum(1 for node, gpus in self._on[job].items() if gpus and node in self.usable[job])
 
     def take_for(self, demand: Demand) -> bool:
         """Free one pod of the job of lowest priority; among equals, of the job that loses least."""
@@ -198,6 +199,13 @@ class Table:
                 self._owed.discard((job, node))
             self._enter_anew(node)
         self._log += reversed(kept)
+
+    def _give_on(self, job: str, node: str, at_most: int) -> int:
+        gpus = min(self.room(job, node), at_most)
+        self._log.append((job, node, gpus, -1))
+        self._deal(job, node, gpus)
+        self._enter_here(job, node)
+        return gpus
 
     def _deal(self, job: str, node: str, gpus: int) -> None:
         on = self._on[job]
