@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from heddle_operator.apis.errors import EarlierJobRemains, InvalidJob, NameTaken, NewerRecord
@@ -281,16 +282,20 @@ class JobController:
         await self._expire(objects, view.observed)
 
     async def _protect(self, objects: JobObjects, drain: Drain) -> float | None:
-        """Let evictions do what they may do now; seconds until that is tried again, if it failed.
+        """Let evictions do what they may do now, and keep the token that new pods need.
 
-        A failure keeps nothing else from the job: its status is what says it.
+        Answers the seconds until that is tried again, if it failed.  A failure keeps nothing else
+        from the job: its status is what says it.
         """
-        try:
-            await objects.write_budgets(self._own("Pod"), drain)
-        except ApiRefused as error:
-            LOG.warning("%s", error)
-            return RETRY_S
-        return None
+        again: float | None = None
+        pods = self._own("Pod")
+        for work in (partial(objects.write_budgets, pods, drain), objects.keep_token):
+            try:
+                await work()
+            except ApiRefused as error:
+                LOG.warning("%s", error)
+                again = RETRY_S
+        return again
 
     async def _expire(self, objects: JobObjects, observed: Observed) -> None:
         """Delete the job once `ttlSecondsAfterFinished` have passed since its end.

@@ -42,7 +42,7 @@ LOG = logging.getLogger(__name__)
 JOBS = "/apis/heddle.dev/v1alpha1"
 # A cluster without API server for a minute loses no Event.  Source: client-go's recorder, 12 tries.
 EVENT_TRIES, EVENT_RETRY_S = 12, (0.5, 10.0)
-KNOWN_S = 60.0  # a budget that was written is looked at again after so long: anybody may delete it
+KNOWN_S = 60.0  # what was written is looked at again after so long: anybody may delete it
 
 
 class JobObjects:
@@ -70,6 +70,7 @@ class JobObjects:
         self._taken: dict[Mark, str] = {}
         self._earlier = EarlierObjects()
         self._version = ""  # of the job, as this has seen or written it
+        self._token: tuple[str, float] | None = None  # and until when it is known to be there
 
     @property
     def namespace(self) -> str:
@@ -98,7 +99,24 @@ class JobObjects:
             raise NameTaken(
                 f"Secret {name} holds no `token`; delete it, and the operator makes it anew"
             )
-        return base64.b64decode(token).decode()
+        found = base64.b64decode(token).decode()
+        self._token = found, time.monotonic() + KNOWN_S
+        return found
+
+    async def keep_token(self) -> None:
+        """Make the Secret anew, with the token that the pods have, where somebody deleted it.
+
+        Raises:
+            ApiRefused: it can be neither read nor made.
+        """
+        if self._token is None or time.monotonic() < self._token[1]:
+            return
+        path, token = object_path(self._core, "secrets"), self._token[0]
+        with contextlib.suppress(NameTaken):  # the next run of the job says so
+            if await self._found(object_path(path, token_name(self._job)), "Secret") is None:
+                LOG.warning("its Secret was deleted, and is made anew")
+                await self._api.create(path, token_body(self._job, token))
+        self._token = token, time.monotonic() + KNOWN_S
 
     async def _found(self, path: str, kind: str) -> Mapping[str, Any] | None:
         """The job's object at a path; None if there is none.

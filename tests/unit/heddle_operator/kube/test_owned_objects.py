@@ -55,6 +55,23 @@ def test_the_token_is_made_once_and_read_back_ever_after(tmp_path):
     run(tmp_path, test)
 
 
+def test_a_token_whose_secret_somebody_deleted_comes_back_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(owned_objects, "KNOWN_S", 0.0)
+
+    async def test(server, objects):
+        await objects.keep_token()
+        assert not server.of("secrets")
+        token = await objects.token()
+        await server.remove(f"{PATHS}/secrets/tiny-token")
+        await objects.keep_token()
+        assert await objects.token() == token
+        await server.put(f"{PATHS}/secrets/tiny-token", {"metadata": {"ownerReferences": []}})
+        await objects.keep_token()
+        assert "data" not in server.objects[f"{PATHS}/secrets/tiny-token"]
+
+    run(tmp_path, test)
+
+
 EARLIER = [{"uid": "earlier", "controller": True, "kind": "HeddleJob", "name": "tiny"}]
 
 
