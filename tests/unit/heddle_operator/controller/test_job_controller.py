@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from heddle_operator.kube import owned_objects
 from heddle_operator.report.conditions import ConditionType
 from heddle_operator.rules.arbitration.demand import Demand
 from tests.unit.heddle_operator.controller.stage import BUDGET, JOB, NS, runner
@@ -95,6 +96,18 @@ def test_a_job_without_enough_gpus_waits_and_says_so(run):
 
 
 @pytest.mark.slow
+def test_a_secret_that_somebody_deleted_comes_back(run, monkeypatch):
+    monkeypatch.setattr(owned_objects, "KNOWN_S", 0.0)
+
+    async def test(stage, port):
+        await stage.phase("Pending")
+        await stage.server.remove(f"{NS}/secrets/tiny-token")
+        stage.run.trigger.set()
+        await stage.server.until(lambda s: "tiny-token" in s.of("secrets"))
+
+    run(test, minGPUs=3)
+
+
 def test_a_job_that_ended_at_its_deadline_is_deleted_after_its_time_to_live(run):
     async def test(stage, port):
         await stage.phase("Failed")
