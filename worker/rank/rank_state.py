@@ -40,7 +40,7 @@ class Layout:
     buffers: Buffers | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class RankState:
     """The state of one rank.
 

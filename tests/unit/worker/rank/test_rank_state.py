@@ -39,7 +39,8 @@ def layout_of(epoch, planned, rank=0):
 
 def trained(step, gradients_step=None):
     progress = Progress(step=step, updates=step, gradients_step=gradients_step)
-    return RankState(layout_of(1, OLD), None, BrokenEngine(progress), progress)
+    engine = BrokenEngine(progress)
+    return RankState(layout=layout_of(1, OLD), engine=engine, progress=progress)
 
 
 def test_a_new_process_holds_nothing_at_step_0():
@@ -62,7 +63,7 @@ def test_what_it_holds_can_be_sent_whatever_became_of_its_engine(engine):
 
 def test_both_layouts_can_be_sent():
     """The second stage of one plan, and the first of another, are the whole model."""
-    state = RankState(layout_of(1, NEW, 1), layout_of(2, NEW, 0))
+    state = RankState(layout=layout_of(1, NEW, 1), also=layout_of(2, NEW, 0))
     held, whole = state.holdings(MODEL), whole_state()
     for piece in all_pieces(MODEL, Cuts(frozenset({1}))):
         assert are_equal(held.read(piece), cut(piece, whole))
