@@ -77,8 +77,9 @@ def test_a_member_that_is_late_at_the_store_is_waited_for():
         first = pool.submit(form_gloo, StoreClient(store), "late", 0, 2, PATIENCE_S, FORM_S)
         time.sleep(1.5 * FORM_S)
         assert not first.done()
-        pool.submit(form_gloo, StoreClient(store), "late", 1, 2, PATIENCE_S, FORM_S).result()
-        first.result()
+        second = pool.submit(form_gloo, StoreClient(store), "late", 1, 2, PATIENCE_S, FORM_S)
+        groups = [member.result() for member in (first, second)]  # who has one keeps it
+        assert [one.group.rank() for one in groups] == [0, 1]
 
 
 def broadcast(group, tensor, place):
