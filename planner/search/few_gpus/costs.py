@@ -45,6 +45,8 @@ from planner.search.few_gpus.placed_candidate import (
 )
 from planner.search.fill import Option
 
+SlotArguments = tuple[Option, int, int, bool, int, Configuration, int]
+
 
 def slot_of(
     option: Option,
@@ -122,6 +124,7 @@ class CandidateCosts:
         self.workload, self._composition, self._profile = workload, composition, profile
         self._nodes = composition.nodes
         self._stage_terms = cache(self._compute_stage)
+        self._terms_at = cache(self._compute_terms)
         self._most_layers = cache(self._compute_most_layers)
         self._edge_s = cache(self._compute_edge)
         self._exchange_s = cache(self._compute_exchange)
@@ -196,8 +199,8 @@ class CandidateCosts:
         for s, (option, layers, own) in enumerate(
             zip(one.structure, one.layers, one.configurations, strict=True)
         ):
-            slot = slot_of(option, b, depth - s, s == 0, start, own, len(one.where))
-            terms = self.stage(slot, layers)
+            at = option, b, depth - s, s == 0, start, own, len(one.where)
+            terms = self._terms_at(at, layers)
             start += layers
             exchange_s = 0.0
             if terms.exchanges and own[1:] != (1, 0):
@@ -237,6 +240,10 @@ class CandidateCosts:
         ]
 
     # ------------------------------------------------------------------ terms, kept
+
+    def _compute_terms(self, at: SlotArguments, layers: int) -> StageTerms:
+        """The terms of a stage; to build its slot takes longer than to find what is kept."""
+        return self.stage(slot_of(*at), layers)
 
     def _compute_stage(self, slot: StageSlot, layers: int) -> StageTerms:
         workload, profile = self.workload, self._profile
