@@ -274,7 +274,8 @@ def _largest(held: StageMemory) -> tuple[str, int]:
 
 def _size(number: int) -> str:
     """Bytes in the unit that suits them."""
-    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+    size, unit = (number / 1e9, "GB") if number >= 1e9 else (number / 1e6, "MB")
+    return f"{size:,.0f} {unit}" if size >= 100 else f"{size:.3g} {unit}"
 
 
 def _hint(request: PlanRequest, model: ModelShape, depth: int, term: str) -> str:

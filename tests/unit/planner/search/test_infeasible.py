@@ -55,6 +55,12 @@ def test_memory_binds_and_the_message_says_by_how_much():
     assert f"{held.peak_bytes / 1e6:.3g} MB on a GPU" in sentence
 
 
+def test_thousands_of_gigabytes_are_written_without_an_exponent():
+    sentence = why("deepseek-v3-like", "t4=2x1")
+    assert re.search(r"needs \d,\d{3} GB on a GPU", sentence)
+    assert "e+" not in sentence
+
+
 def test_recomputation_is_proposed_only_where_activations_are_the_largest_term():
     sentence = why("llama3-8b", "h100=1x1", "none")
     assert "the largest term is optimizer" in sentence
