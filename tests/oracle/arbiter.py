@@ -24,6 +24,8 @@ def arbitrate(demands: Iterable[Demand]) -> dict[str, Allowance]:
                 table = trial
     table.share_rest({demand.job: demand.firm for demand in ordered})
     table.share_rest({})
+    for demand in ordered:
+        table.show_nodes(demand)
     return {demand.job: table.answer(demand) for demand in ordered}
 
 
@@ -84,6 +86,21 @@ class _Table:
                 if self.total(next_one) >= most or not self._give(next_one):
                     equals.remove(next_one)
 
+    def show_nodes(self, demand: Demand) -> None:
+        """A job on fewer nodes than its state is to be on sees GPUs of others that nobody wants."""
+        if self.total(demand) < demand.least:
+            return
+        while self._lacks_nodes(demand):
+            node = self._best(demand, elsewhere=True)
+            if node is None:
+                return
+            for _ in range(min(self._room(demand, node), int(min(demand.most, demand.further)))):
+                self._deal(demand, node)
+
+    def _lacks_nodes(self, demand: Demand) -> bool:
+        on = {node for node, gpus in self.pods[demand.job] if gpus}
+        return len(on & set(self.usable[demand.job])) < demand.spread
+
     def _room(self, demand: Demand, node: str) -> int:
         if (demand.job, node) in self.owed:
             return 0  # a part of a pod cannot be kept
@@ -91,23 +108,28 @@ class _Table:
         return max(0, min(self.free[node], own))
 
     def _give(self, demand: Demand) -> bool:
-        """One free GPU, on a node that the job has already or that nobody else has, if any."""
+        """One free GPU, on a node that the job has already or that nobody else has, if any.
+
+        On fewer nodes than its state is to be on, it gets one of a further node before.
+        """
+        node = self._best(demand, elsewhere=True) if self._lacks_nodes(demand) else None
+        node = node or self._best(demand, elsewhere=False)
+        if node is not None:
+            self._deal(demand, node)
+        return node is not None
+
+    def _best(self, demand: Demand, *, elsewhere: bool) -> str | None:
         others = {node for d in self.ordered if d.job != demand.job for node, _ in self.pods[d.job]}
-        found = [node for node in self.usable[demand.job] if self._room(demand, node)]
-        if not found:
-            return False
-        node = min(
-            found,
-            key=lambda n: (
-                not self.on_node(demand, n),
-                n in others,
-                -self._room(demand, n),
-                n,
-            ),
+        found = (
+            (not self.on_node(demand, node), node in others, -self._room(demand, node), node)
+            for node in self.usable[demand.job]
+            if self._room(demand, node) and not (elsewhere and self.on_node(demand, node))
         )
+        return min(found, default=(None,))[-1]
+
+    def _deal(self, demand: Demand, node: str) -> None:
         self.free[node] -= 1
         self.pods[demand.job].append((node, 1))
-        return True
 
     def _take_for(self, demand: Demand) -> bool:
         """Free one pod of a job of lower priority: of the lowest, there of whom it costs least."""

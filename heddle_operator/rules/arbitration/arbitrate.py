@@ -200,11 +200,11 @@ def _show_types(table: Table) -> None:
 def _show_nodes(table: Table) -> None:
     """A job on fewer nodes than its state is to be on sees GPUs of others that nobody wants."""
     for demand in table.ordered:
-        if demand.spread < 2 or table.total[demand.job] < demand.least:
+        if table.total[demand.job] < demand.least:
             continue
         most, held = int(min(demand.most, demand.further)), table.held(demand.job)
         types = sorted(table.types_of(demand.job), key=lambda t: (-held.get(t, 0), t))
-        while table.nodes_of(demand.job) < demand.spread and any(
+        while table.lacks_nodes(demand.job) and any(
             table.give_elsewhere(demand.job, t, most) for t in types
         ):
             pass

@@ -1,8 +1,9 @@
 """GPUs of each job and free ones, while they are dealt out node by node.
 
 A job gets GPUs first on nodes where it is, then on nodes where nobody is, then beside others; the
-node with the most room comes first, and ties go by name.  Whole runs of GPUs of a node are dealt at
-once where no other node would come between.
+node with the most room comes first, and ties go by name.  On fewer nodes than its state is to be on
+(`Demand.spread`) it gets one GPU of each further node before.  Whole runs of GPUs of a node are
+dealt at once where no other node would come between.
 Invariants: no GPU is dealt twice; the next node is found in time that does not grow with the number
 of nodes.  Nodes wait in heaps whose entries are checked when they are read: what happens to a node
 only makes it worse, and where it gets better (a pod is taken) it is entered anew.
@@ -14,6 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 
 from heddle_operator.rules.arbitration.demand import Allowance, Demand
 
@@ -36,6 +38,7 @@ class Table:
         self.usable: dict[str, dict[str, int]] = {}
         self._type: dict[str, str] = {}
         self._types_of: dict[str, tuple[str, ...]] = {}
+        self._spread = {demand.job: demand.spread for demand in self.ordered}
         self._pods = {demand.job: list(demand.pods) for demand in self.ordered}
         self._on: dict[str, Counter[str]] = {}
         self._jobs_on: Counter[str] = Counter()
@@ -138,6 +141,8 @@ class Table:
 
         Fewer than there is room for where another node of the job comes next.
         """
+        if self.lacks_nodes(job) and (given := self.give_elsewhere(job, gpu_type, 1)):
+            return given
         here = self._here.get((job, gpu_type), [])
         node = self._best_here(job, here)
         if node is None:
@@ -151,9 +156,13 @@ class Table:
         node = self._best_elsewhere(job, gpu_type)
         return self._give_on(job, node, at_most) if node is not None else 0
 
-    def nodes_of(self, job: str) -> int:
-        """On how many nodes that it can use the job has GPUs."""
-        return sum(1 for node, gpus in self._on[job].items() if gpus and node in self.usable[job])
+    def lacks_nodes(self, job: str) -> bool:
+        """Whether it has GPUs on fewer nodes that it can use than its state is to be on."""
+        spread, usable = self._spread[job], self.usable[job]
+        if spread < 2:
+            return False
+        on = (node for node, gpus in self._on[job].items() if gpus and node in usable)
+        return sum(1 for _ in islice(on, spread)) < spread
 
     def take_for(self, demand: Demand) -> bool:
         """Free one pod of the job of lowest priority; among equals, of the job that loses least."""

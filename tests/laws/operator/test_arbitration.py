@@ -62,6 +62,8 @@ def random_demands(seed, types=()):
                 nodes=tuple(usable),
                 pods=tuple(pods),
                 firm=chance.choice((math.inf, math.inf, math.inf, 2)),
+                further=chance.choice((math.inf, math.inf, 0, 2)),
+                spread=chance.choice((1, 1, 2, 3)),
                 types=kinds,
                 worth=Worth(curves) if types and chance.random() < 0.7 else None,
             )
