@@ -172,8 +172,8 @@ class _Lines:
                 last = json.loads(file.read(TAIL_BYTES).splitlines()[-1])
         except (FileNotFoundError, IndexError, ValueError):
             return False
-        is_ours: bool = last.get("run") == row.get("run") and last["step"] >= row["step"]
-        return is_ours
+        is_ours = isinstance(last, dict) and last.get("run") == row.get("run")
+        return is_ours and last.get("step", -1) >= row["step"]
 
     def close(self) -> None:
         """Each line is in its file already."""

@@ -137,6 +137,19 @@ def test_lines_of_another_run_in_the_folder_are_not_those_of_this_one(tmp_path):
     assert names_and_steps(tmp_path)["steps-epoch-0002.jsonl"] == [(1, 0), (2, 1)]
 
 
+@pytest.mark.parametrize("found", ["", "[]", "{}", '{"run": "one"}', "torn {"])
+def test_what_else_stands_in_the_file_of_an_earlier_epoch_is_no_line_of_it(tmp_path, found):
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "steps-epoch-0001.jsonl").write_text(found)
+    told = Records()
+    told.add_step(record(0))
+    files = Measurements(tmp_path, told, "one")
+    files.add(record(1, 2))
+    files.close(patience_s=30)
+    lines = (tmp_path / FOLDER / "steps-epoch-0002.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [0, 1]
+
+
 def test_a_disk_that_refuses_costs_the_files_and_a_line_in_the_log(tmp_path, caplog):
     (tmp_path / FOLDER).write_text("no folder")
     files = Measurements(tmp_path, Records())
