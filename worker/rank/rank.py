@@ -55,7 +55,7 @@ class Rank:
         self._trouble = Trouble()
         self._told_to_halt: str | None = None
         self._record: SwitchRecord | None = None  # waits for the start of the first new step
-        self._stopped_s: float | None = None  # end of the last step
+        self._stopped_s: float | None = None  # end of the last step, or start of a first one cut
         self._halted_s: float | None = None  # when its loss was noticed, until it trains again
         self._final, self._saves = FinalSave(), Saves()
 
@@ -170,7 +170,7 @@ class Rank:
         except NonFinite as error:  # every rank met it at one all-reduce, so the world stands
             return self._diverge(error, spec)
         except Exception as error:  # DeepSpeed, gloo or ours: the world is broken, whatever it was
-            self._state.cut_s = start_s
+            self._state.cut_s, self._stopped_s = start_s, self._stopped_s or start_s
             return self._halt(error)
         self._stopped_s = time.monotonic()
         self._messages.step(epoch, spec, result, (start_s, self._stopped_s))

@@ -187,6 +187,19 @@ def test_what_comes_of_the_numbers_of_a_broken_world_is_no_fault_of_this_rank(
     assert (rank._trouble.kind, rank._phase) == (kind, "halted")
 
 
+def test_a_joiner_whose_first_step_is_cut_stands_still_from_the_start_of_that(training):
+    """Else nobody could tell for how long the job stood still, where it is the only survivor."""
+    rank = training(3)
+    rank._state.engine = Cut(3, "met")
+    began_s = time.monotonic()
+    rank._train()
+    assert began_s <= rank._stopped_s <= rank._halted_s
+    rank._stopped_s = began_s  # of one that has trained a step
+    rank._phase = "training"
+    rank._train()
+    assert rank._stopped_s == began_s
+
+
 def prepare(rank, steps):
     """Let a rank prepare a change to so many steps, and be told to switch."""
     asked = directive(steps)
