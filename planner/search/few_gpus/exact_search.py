@@ -2,7 +2,7 @@
 
 Best-first over sets of templates: the set of the best plan so far is taken, every set one step from
 it is filled and placed in a few ways, and each such plan descends, step by step, through better
-fills and placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.costs`).
+fills, depths and placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.costs`).
 Invariant: the same request and seed give the same plan unless seconds cut the search short; with
 more evaluations it goes on from there.
 Legend: b micro-batch, n replicas.
@@ -22,7 +22,7 @@ from planner.placement.place import room_of
 from planner.search.candidate import Evaluator
 from planner.search.few_gpus.costs import CandidateCosts, Cost
 from planner.search.few_gpus.first_plans import FirstFills, first_placements
-from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
+from planner.search.few_gpus.moves import depth_moves, fill_moves, placement_moves, split_moves
 from planner.search.few_gpus.placed_candidate import (
     PlacedCandidate,
     candidate_of,
@@ -229,7 +229,7 @@ class ExactSearch:
         return value is not None
 
     def _descend(self, candidate: PlacedCandidate, value: Value) -> None:
-        """Take every step that helps, until none does; nodes are changed in good plans only."""
+        """Take every step that helps, until none does; good plans alone change depth or nodes."""
         is_better = True
         while is_better:
             is_better = False
@@ -245,6 +245,7 @@ class ExactSearch:
     def _steps(self, candidate: PlacedCandidate, *, moves_nodes: bool) -> Iterator[PlacedCandidate]:
         yield from fill_moves(candidate, self._configurations, self._sizes)
         if moves_nodes:
+            yield from depth_moves(candidate, self._configurations, self._request.deepest)
             alike = self._twins if self._limits.binds(self._composition) else ()
             yield from placement_moves(candidate, self._composition, alike)
             yield from split_moves(candidate, self._configurations, self._sizes)

@@ -1,7 +1,7 @@
-"""Every candidate one step from a placed one: another fill of a stage, or another node for it.
+"""Every candidate one step from a placed one: another fill, depth or node of a stage.
 
-Invariant: no step gives a GPU twice or makes a TP group cross a node; the stages of the templates
-and their number of replicas stay (`planner.search.few_gpus.templates` changes those).
+Invariant: no step gives a GPU twice or makes a TP group cross a node; the number of replicas stays
+(`planner.search.few_gpus.templates` changes it, and stages in every other way).
 """
 
 from __future__ import annotations
@@ -40,6 +40,51 @@ def fill_moves(
     if len(candidate) > 1:
         for b in sizes:
             yield tuple(one._replace(micro_batch=b) for one in candidate)
+
+
+def depth_moves(
+    candidate: PlacedCandidate, configurations: Configurations, deepest: int
+) -> Iterator[PlacedCandidate]:
+    """Two equal stages of a node joined to one of twice their TP degree, or a stage halved.
+
+    All replicas of a template change, and keep their GPUs; so do the layers on these.
+    """
+    for t, one in enumerate(candidate):
+        for s, (option, layers) in enumerate(zip(one.structure, one.layers, strict=True)):
+            gpu_type, tp = option
+            double, half = (gpu_type, 2 * tp), (gpu_type, tp // 2)
+            is_pair = one.structure[s + 1 : s + 2] == (option,)
+            if is_pair and double in configurations and all(w[s] == w[s + 1] for w in one.where):
+                both = layers + one.layers[s + 1]
+                yield _with(candidate, t, _restaged(one, s, s + 2, double, (both,), configurations))
+            can_halve = tp % 2 == 0 and layers > 1 and len(one.structure) < deepest
+            if can_halve and half in configurations:
+                parts = layers - layers // 2, layers // 2
+                yield _with(candidate, t, _restaged(one, s, s + 1, half, parts, configurations))
+
+
+def _restaged(
+    one: PlacedTemplate,
+    first: int,
+    end: int,
+    option: Option,
+    layers: tuple[int, ...],
+    configurations: Configurations,
+) -> PlacedTemplate:
+    """Stages of an option with these layers, in place of those from `first` to before `end`."""
+    own, known = one.configurations[first], configurations[option]
+    configuration = own if own in known else known[0]
+    depth = len(layers)
+    return one._replace(
+        structure=(*one.structure[:first], *(option,) * depth, *one.structure[end:]),
+        layers=(*one.layers[:first], *layers, *one.layers[end:]),
+        configurations=(
+            *one.configurations[:first],
+            *(configuration,) * depth,
+            *one.configurations[end:],
+        ),
+        where=tuple((*w[:first], *(w[first],) * depth, *w[end:]) for w in one.where),
+    )
 
 
 def split_moves(

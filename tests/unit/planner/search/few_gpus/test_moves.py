@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.placement.place import holders_by_layer
 from planner.plans.plan import faults
-from planner.search.few_gpus.moves import fill_moves, placement_moves, split_moves
+from planner.search.few_gpus.moves import depth_moves, fill_moves, placement_moves, split_moves
 from planner.search.few_gpus.placed_candidate import (
     PlacedTemplate,
     canonical,
@@ -61,6 +61,34 @@ def test_replicas_swap_only_where_experts_are_spread():
     swapped = ((2, 2), (0, 1))
     assert [swapped] in [[d.where for d in m] for m in placement_moves((spread,), COMPOSITION)]
     assert [swapped] not in [[d.where for d in m] for m in placement_moves((plain,), COMPOSITION)]
+
+
+def test_equal_neighbours_on_one_node_join_and_a_stage_halves():
+    known = {TP1: (PLAIN, FULL), TP2: (PLAIN,)}
+    both = PLAN[0]._replace(configurations=(FULL, FULL))
+    joined = PlacedTemplate((TP2,), 2, (6,), (PLAIN,), ((0,), (2,)))  # knows no recomputation
+    halved = PlacedTemplate((TP1, TP1), 2, (3, 3), (PLAIN, PLAIN), ((1, 1),))
+    assert list(depth_moves((both, PLAN[1]), known, 2)) == [(joined, PLAN[1]), (both, halved)]
+    assert all(is_placed(move) for move in depth_moves(PLAN, known, 2))
+
+
+def test_a_halved_stage_joins_again():
+    known = {TP1: (PLAIN,), TP2: (PLAIN,)}
+    three = (PlacedTemplate((TP1, TP2, TP2), 2, (1, 2, 3), (PLAIN,) * 3, ((1, 0, 2),)),)
+    moves = list(depth_moves(three, known, 4))
+    assert [move[0].layers for move in moves] == [(1, 1, 1, 3), (1, 2, 2, 1)]
+    assert all(is_placed(move) and three in depth_moves(move, known, 4) for move in moves)
+
+
+def test_depth_keeps_to_nodes_layers_tp_degrees_and_the_deepest():
+    known = {TP1: (PLAIN,), TP2: (PLAIN,)}
+    apart = (PLAN[0]._replace(where=((0, 0), (1, 2))),)
+    unequal = (PlacedTemplate((TP1, TP2), 2, (5, 1), (PLAIN, PLAIN), ((2, 2),)),)
+    assert not list(depth_moves(apart, known, 4))  # a TP group would cross nodes
+    assert not list(depth_moves(unequal, known, 4))  # one layer, and no two TP degrees alike
+    assert not list(depth_moves(PLAN[:1], {TP1: (PLAIN,)}, 4))  # TP 2 was not measured
+    assert not list(depth_moves(PLAN[1:], {TP2: (PLAIN,)}, 4))  # nor was TP 1
+    assert not list(depth_moves(PLAN[1:], known, 1))
 
 
 def test_a_split_gives_some_replicas_a_fill_of_their_own():
