@@ -2,7 +2,8 @@
 
 Best-first over sets of templates: the set of the best plan so far is taken, every set one step from
 it is filled and placed in a few ways, and each such plan descends, step by step, through better
-fills, depths and placements.  Every plan on the way is priced exactly (`planner.search.few_gpus.costs`).
+fills, depths and placements.  Every plan on the way is priced exactly
+(`planner.search.few_gpus.costs`).
 Invariant: the same request and seed give the same plan unless seconds cut the search short; with
 more evaluations it goes on from there.
 Legend: b micro-batch, n replicas.
