@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,7 +10,7 @@ from typing import Any
 
 from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.kube.cache import ObjectCache
-from heddle_operator.kube.client import connect
+from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.kubernetes_cluster import KubeCluster
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.trigger import Trigger
@@ -23,6 +24,7 @@ from tests.fakes.lists import relist
 
 JOBS = "/apis/heddle.dev/v1alpha1"
 WAIT_S = 0.05
+BEAT_S = 2.0  # a node without a word counts as lost after eight
 NOW = ("--force", "--grace-period=0")
 
 
@@ -96,14 +98,27 @@ async def a_kubernetes(
         )
         plane.kubectl("wait", "--for=create", "serviceaccount/default", "--namespace", namespace)
 
+        beats = asyncio.create_task(_beat(kubelets, nodes), name="beats of nodes")
+
         async def wait(_: float | None) -> bool:
             return await trigger.wait(WAIT_S)
 
         try:
             yield KubernetesUnderTest(kube, cache, kubelets, plane, api), wait, lambda: None
         finally:
+            beats.cancel()
+            await asyncio.gather(beats, return_exceptions=True)
             await kube.close()
             plane.kubectl("delete", "pods", "--all", *NOW, "--namespace", namespace)
             await api.call("DELETE", f"/api/v1/namespaces/{namespace}", None)
             for node in nodes.nodes:
                 plane.kubectl("delete", "node", node.name, "--ignore-not-found")
+
+
+async def _beat(kubelets: Kubelets, nodes: Composition) -> None:
+    """Keep nodes ready that nobody has deleted, however long a test takes."""
+    while True:
+        await asyncio.sleep(BEAT_S)
+        for node in nodes.nodes:
+            with contextlib.suppress(ApiRefused):
+                await kubelets.beat(node)
