@@ -46,8 +46,8 @@ PAGE = Path(__file__).parents[2] / "docs/results/search_ablation.md"
 class _WithoutTypes(driver._Search):
     """A search that never prices node classes of one GPU type as one."""
 
-    def _pricing(self, *, stays_inside: bool = False, by_type: bool = False) -> Pricing | None:
-        return None if by_type else super()._pricing(stays_inside=stays_inside)
+    def _pricing(self, *, by_type: bool = False, **how: bool) -> Pricing | None:
+        return None if by_type else super()._pricing(**how)
 
 
 def throughput(request: PlanRequest, profile: Profile, without: str) -> float:

@@ -11,7 +11,6 @@ import pytest
 from planner.cluster.composition import Composition, Node
 from planner.profiles.profile import PROFILES
 from tests.contracts.operator_process import an_operator, free_port
-from tests.fakes.kubelet import Kubelets
 from tests.fakes.kubernetes import a_kubernetes
 from tests.fakes.operator import a_job
 
@@ -35,12 +34,10 @@ def test_a_job_gets_pods_for_a_type_of_the_administrators_profiles(control_plane
     async def main():
         async with a_kubernetes(control_plane, a_job(), NODES) as (cluster, wait, _):
             namespace = cluster.kube.job.metadata.namespace
-            kubelets = Kubelets(cluster.api, namespace)
             options = ("--namespace", namespace, "--settings", str(settings))
             pods = f"/api/v1/namespaces/{namespace}/pods"
             async with an_operator(control_plane.kubeconfig, free_port(), "profiles", *options):
                 while not (found := (await cluster.api.get(pods))["items"]):
-                    await kubelets.beat(NODES.nodes[0])
                     await wait(None)
             return found[0]["metadata"]["name"]
 
