@@ -2,6 +2,8 @@
 
 Clocks of different machines cannot be compared.  So the rank that stood still the longest speaks
 for all, and each part is a distance on its clock; of the operator's clock only distances count.
+Where all who trained have left, one of them speaks until the vote, which all hear at once, and from
+there one that joined.
 Invariant: the parts sum to the stall; what training went on beside counts 0.  Of a loss `detect_s`
 is all of the silence, from the end of the last step until the rank halted.
 Source: design, section 4 (the names of the parts and what they span).
@@ -9,7 +11,7 @@ Source: design, section 4 (the names of the parts and what they span).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from worker.contract import LAPS, SwitchRecord
@@ -52,9 +54,11 @@ def measure_stall(records: Iterable[SwitchRecord], loss: LossTimes | None = None
             the training and cost nothing.
 
     Returns:
-        None while no rank that trained before has started its first new step.
+        None while nobody has started the first new step, or nobody trained before.
     """
-    stood = [r for r in records if r.stopped_s is not None and r.first_step_s is not None]
+    known = tuple(records)
+    stood = [r for r in known if r.stopped_s is not None and r.first_step_s is not None]
+    stood = stood or _joined_at_the_vote(known)
     if not stood:
         return None
     slowest = max(stood, key=_stall_s)
@@ -67,6 +71,21 @@ def measure_stall(records: Iterable[SwitchRecord], loss: LossTimes | None = None
     if loss is not None:
         parts |= _before_the_switch(slowest, loss, parts["drain_s"])
     return Stall(_stall_s(slowest), parts)
+
+
+def _joined_at_the_vote(records: Sequence[SwitchRecord]) -> list[SwitchRecord]:
+    """The record of one that left, with what followed the vote from one that joined."""
+    voted = [record for record in records if "vote" in record.laps]
+    left = [(r.laps["vote"] - r.stopped_s, r) for r in voted if r.stopped_s is not None]
+    came = [(r.first_step_s - r.laps["vote"], r) for r in voted if r.first_step_s is not None]
+    if not left or not came:
+        return []
+    _, leaver = max(left, key=lambda pair: pair[0])
+    after_s, joiner = max(came, key=lambda pair: pair[0])
+    end_s = leaver.laps["vote"] + after_s
+    flip_s = joiner.laps.get("flip", joiner.laps["vote"]) - joiner.laps["vote"]
+    laps = leaver.laps | {"flip": leaver.laps["vote"] + flip_s}
+    return [leaver.model_copy(update={"laps": laps, "first_step_s": end_s})]
 
 
 def _before_the_switch(slowest: SwitchRecord, loss: LossTimes, waited_s: float) -> dict[str, float]:

@@ -49,6 +49,17 @@ def test_there_is_no_stall_before_the_first_new_step_or_without_an_old_one(recor
     assert measure_stall(records) is None
 
 
+def test_where_all_who_trained_have_left_a_joiner_tells_what_followed_the_vote():
+    """Its clock is 500 s ahead."""
+    later = switch(3, None, 510.7, 510.0, 510.22, 510.26, 510.3, 510.6)
+    stall = measure_stall([LEAVES, JOINS, later])
+    assert stall.stall_s == pytest.approx(0.25 + 0.4)
+    expected = [0, 0, 0, 0, 0.05, 0.05, 0.05, 0.1, 0.4]
+    assert list(stall.parts.values()) == pytest.approx(expected)
+    no_vote = LEAVES.model_copy(update={"laps": {}})
+    assert measure_stall([no_vote, JOINS]) is None
+
+
 times = st.floats(0, 100, allow_nan=False)
 
 
