@@ -210,7 +210,10 @@ class SwitchRecord(Frozen):
     pid: int
     step: int = Field(description="completed steps at which the switch happened")
     stopped_s: float | None = Field(
-        description="end of the last step that the rank trained before; null: it trained none"
+        description=(
+            "end of the last step that the rank trained before, or start of a first one that was "
+            "cut; null: it trained none"
+        )
     )
     halted_s: float | None = Field(
         default=None, description="when it noticed a loss and halted; null: it did not"

@@ -58,7 +58,7 @@ def demand_of(view: View) -> Demand | None:
         worth=_worth(observed, sizes),
         name=f"{job.metadata.namespace}/{job.name}",
         weighed=sizes,
-        spread=job.spec.elastic.min_holders,
+        min_holders=job.spec.elastic.min_holders,
     )
 
 

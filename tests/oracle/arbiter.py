@@ -99,7 +99,7 @@ class _Table:
 
     def _lacks_nodes(self, demand: Demand) -> bool:
         on = {node for node, gpus in self.pods[demand.job] if gpus}
-        return len(on & set(self.usable[demand.job])) < demand.spread
+        return len(on & set(self.usable[demand.job])) < demand.min_holders
 
     def _room(self, demand: Demand, node: str) -> int:
         if (demand.job, node) in self.owed:

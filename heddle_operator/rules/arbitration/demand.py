@@ -30,7 +30,7 @@ class Demand:
         worth: what GPUs of each type are worth to it; None: nobody knows yet.
         name: of the job, with its namespace, for people.
         weighed: the nodes that the planner is asked about to learn that; (): it need not be.
-        spread: nodes that each piece of its state is to be on.
+        min_holders: nodes that each piece of its state is to be on.
     """
 
     job: str
@@ -47,4 +47,4 @@ class Demand:
     worth: Worth | None = None
     name: str = ""
     weighed: NodeSizes = ()
-    spread: int = 1
+    min_holders: int = 1

@@ -2,8 +2,8 @@
 
 A job gets GPUs first on nodes where it is, then on nodes where nobody is, then beside others; the
 node with the most room comes first, and ties go by name.  On fewer nodes than its state is to be on
-(`Demand.spread`) it gets one GPU of each further node before.  Whole runs of GPUs of a node are
-dealt at once where no other node would come between.
+(`Demand.min_holders`) it gets one GPU of each further node before.  Whole runs of GPUs of a node
+are dealt at once where no other node would come between.
 Invariants: no GPU is dealt twice; the next node is found in time that does not grow with the number
 of nodes.  Nodes wait in heaps whose entries are checked when they are read: what happens to a node
 only makes it worse, and where it gets better (a pod is taken) it is entered anew.
@@ -38,7 +38,7 @@ class Table:
         self.usable: dict[str, dict[str, int]] = {}
         self._type: dict[str, str] = {}
         self._types_of: dict[str, tuple[str, ...]] = {}
-        self._spread = {demand.job: demand.spread for demand in self.ordered}
+        self._min_holders = {demand.job: demand.min_holders for demand in self.ordered}
         self._pods = {demand.job: list(demand.pods) for demand in self.ordered}
         self._on: dict[str, Counter[str]] = {}
         self._jobs_on: Counter[str] = Counter()
@@ -158,11 +158,11 @@ class Table:
 
     def lacks_nodes(self, job: str) -> bool:
         """Whether it has GPUs on fewer nodes that it can use than its state is to be on."""
-        spread, usable = self._spread[job], self.usable[job]
-        if spread < 2:
+        least, usable = self._min_holders[job], self.usable[job]
+        if least < 2:
             return False
         on = (node for node, gpus in self._on[job].items() if gpus and node in usable)
-        return sum(1 for _ in islice(on, spread)) < spread
+        return sum(1 for _ in islice(on, least)) < least
 
     def take_for(self, demand: Demand) -> bool:
         """Free one pod of the job of lowest priority; among equals, of the job that loses least."""

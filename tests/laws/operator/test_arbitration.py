@@ -63,7 +63,7 @@ def random_demands(seed, types=()):
                 pods=tuple(pods),
                 firm=chance.choice((math.inf, math.inf, math.inf, 2)),
                 further=chance.choice((math.inf, math.inf, 0, 2)),
-                spread=chance.choice((1, 1, 2, 3)),
+                min_holders=chance.choice((1, 1, 2, 3)),
                 types=kinds,
                 worth=Worth(curves) if types and chance.random() < 0.7 else None,
             )

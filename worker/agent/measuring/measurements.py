@@ -168,8 +168,7 @@ class _Lines:
         """Whether the file of that epoch goes as far as the row."""
         try:
             with self._path(row, epoch).open("rb", buffering=0) as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-                last = json.loads(file.read(TAIL_BYTES).splitlines()[-1])
+                last = json.loads(_tail(file).splitlines()[-1])
         except (FileNotFoundError, IndexError, ValueError):
             return False
         is_ours = isinstance(last, dict) and last.get("run") == row.get("run")
@@ -206,9 +205,13 @@ def _whole_bytes(file: FileIO, end: int) -> int:
     file.seek(end - 1)
     if file.read(1) == b"\n":
         return end
-    file.seek(max(0, end - TAIL_BYTES))
-    tail = file.read(TAIL_BYTES)
+    tail = _tail(file)
     return end - len(tail) + tail.rfind(b"\n") + 1
+
+
+def _tail(file: FileIO) -> bytes:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+    return file.read(TAIL_BYTES)
 
 
 class _NoBoard:

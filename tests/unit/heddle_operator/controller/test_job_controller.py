@@ -108,6 +108,7 @@ def test_a_secret_that_somebody_deleted_comes_back(run, monkeypatch):
     run(test, minGPUs=3)
 
 
+@pytest.mark.slow
 def test_a_job_that_ended_at_its_deadline_is_deleted_after_its_time_to_live(run):
     async def test(stage, port):
         await stage.phase("Failed")

@@ -22,19 +22,19 @@ def test_one_job_may_plan_with_all():
 
 def test_a_job_whose_state_is_to_be_on_more_nodes_sees_gpus_of_others():
     """It may use two GPUs, and its plan takes one of each node."""
-    job = replace(LOW, pods=(), least=1, most=2, spread=2)
+    job = replace(LOW, pods=(), least=1, most=2, min_holders=2)
     assert arbitrate([job]) == {"low": {"a": 1, "b": 1}}
     assert arbitrate([replace(job, pods=(("b", 2),))]) == {"low": {"b": 2, "a": 2}}
     assert arbitrate([replace(job, pods=(("b", 1), ("c", 1)))]) == {"low": {"b": 1, "c": 1}}
     assert arbitrate([replace(job, nodes=NODES[:1])]) == {"low": {"a": 2}}
     assert arbitrate([replace(job, further=0, pods=(("b", 2),))]) == {"low": {"b": 2}}
-    other = replace(job, job="other", since="2", spread=1, most=4)
+    other = replace(job, job="other", since="2", min_holders=1, most=4)
     assert arbitrate([job, other]) == {"low": {"a": 1, "c": 1}, "other": {"b": 2, "c": 1, "a": 1}}
 
 
 def test_equal_jobs_that_fill_all_nodes_are_each_on_as_many_as_their_state_is_to_be_on():
     nodes = (("a", 4), ("b", 4))
-    one = replace(LOW, nodes=nodes, pods=(), least=1, most=8, spread=2)
+    one = replace(LOW, nodes=nodes, pods=(), least=1, most=8, min_holders=2)
     found = arbitrate([one, replace(one, job="other", since="2")])
     assert found == {"low": {"a": 3, "b": 1}, "other": {"b": 3, "a": 1}}
 
