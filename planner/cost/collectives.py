@@ -1,7 +1,7 @@
 """How long the collectives of many groups of ranks take, all at once.
 
 Ranks of one node that talk with other nodes share its NIC, so that a member has a share of it;
-inside a node they use its links.
+inside a node they use its links.  A ring over several nodes goes at the pace of the slowest of all.
 Where the profile knows the rings of a node, members of a group on it count once: NCCL's ring enters
 and leaves a node once, however many members it has there.
 """
@@ -27,6 +27,12 @@ class Sent(NamedTuple):
     num_bytes: float  # of one of them
 
 
+def in_buckets(num_bytes: float, bucket_bytes: float, factor: float) -> Sent:
+    """Bytes that go through a bucket, each `factor` times over every link."""
+    messages = formulas.bucket_messages(num_bytes, bucket_bytes)
+    return Sent(messages, factor * num_bytes / messages)
+
+
 def seconds_by_rank(
     sent: Mapping[tuple[int, ...], Sent],
     ranks: RankMap,
@@ -38,16 +44,16 @@ def seconds_by_rank(
     Args:
         sent: by the ranks of a group; one rank alone sends nothing.
         ranks: of the plan.
-        profile: supplies the links; the slowest of a group counts.
+        profile: supplies the links; the slowest of a group counts, inside a node or between two.
         nics: bytes per second of the network cards that are stated, by node.
     """
     node = [seat.node for seat in ranks.seats]
     groups = [  # by members, once: so many ranks are not hashed again and again
-        (members, {node[rank] for rank in members}, each)
+        (members, Counter([node[rank] for rank in members]), each)
         for members, each in sent.items()
         if len(members) > 1
     ]
-    crossing = [members for members, names, _ in groups if len(names) > 1]
+    crossing = [members for members, on, _ in groups if len(on) > 1]
     sharing = (
         _rings_by_node(crossing, node)
         if profile.rings
@@ -63,12 +69,12 @@ def seconds_by_rank(
     slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
     slowness = {name: index for index, name in enumerate(slowest_first)}
     seconds = [0.0] * len(node)
-    for members, names, each in groups:
-        if len(names) > 1:
-            link = nic[min(names, key=slowness.__getitem__)]
-        else:
-            link = profile.inside_ring(type_of[next(iter(names))], len(members))
-        taken_s = each.messages * link.seconds(each.num_bytes)
+    for members, on, each in groups:
+        rings = {(type_of[name], count) for name, count in on.items() if count > 1}
+        links = [profile.inside_ring(*ring) for ring in rings]
+        if len(on) > 1:
+            links.append(nic[min(on, key=slowness.__getitem__)])
+        taken_s = each.messages * max(link.seconds(each.num_bytes) for link in links)
         for rank in members:
             seconds[rank] += taken_s
     return tuple(seconds)

@@ -53,6 +53,16 @@ def ring_factor(members: float) -> float:
     return 2 * (members - 1) / members
 
 
+def bucket_messages(num_bytes: float, bucket_bytes: float) -> int:
+    """Messages that a bucket of so many bytes sends, one after the other."""
+    return max(1, math.ceil(num_bytes / bucket_bytes))
+
+
+def gather_factor(members: int) -> float:
+    """Share of a message that each member of a ring all-gather receives: (R-1) / R."""
+    return (members - 1) / members
+
+
 def broadcast_factor(members: float) -> float:
     """How often a ring sends what each of its members broadcasts: once over each link."""
     return 1.0 if members > 1 else 0.0

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from planner.cost import formulas
-from planner.cost.collectives import Messages, Sent, seconds_by_rank
+from planner.cost.collectives import Messages, in_buckets, seconds_by_rank
 from planner.cost.memory import rule_of
 from planner.model.shape import ModelShape
 from planner.model.tensors import expert_numel, layer_tensors, tied_numel
@@ -113,20 +113,23 @@ def sync_seconds(
 ) -> tuple[float, ...]:
     """Gradient synchronisation of each rank, in rank order, in seconds.
 
-    A message takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency; see
+    A bucket takes 2 (R-1)/R of its bytes at the rate of the slowest holder, plus the latency; see
     `planner.cost.collectives`.  `nics` has the bytes per second of the network cards that are
     stated, by node.
     """
     tiled = any(pipeline.template.is_tiled for pipeline in ranks.pipelines)
     if len(ranks.pipelines) == 1 and not tiled and not workload.model.tied_head:
         return (0.0,) * len(ranks.seats)
-    gradient_bytes = rule_of(workload).gradient
+    rule = rule_of(workload)
+    gradient_bytes = rule.gradient
     messages = sync_messages(workload.model, ranks, gradient_bytes, experts=not tiled)
     if tiled:
         experts = _expert_messages(workload.model, ranks, gradient_bytes)
         messages = dict(Counter(messages) + Counter(experts))
     sent = {
-        owners: Sent(1, formulas.ring_factor(len(owners)) * num_bytes)
+        owners: in_buckets(
+            num_bytes, rule.bucket * gradient_bytes, formulas.ring_factor(len(owners))
+        )
         for owners, num_bytes in messages.items()
     }
     return seconds_by_rank(sent, ranks, profile, nics)

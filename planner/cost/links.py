@@ -1,7 +1,8 @@
 """How long messages between two GPUs, or two stages, take, and which link they use.
 
 Invariant: neighbouring stages on one node use its link; else both send over a share of their NICs,
-and the slower one counts.  A NIC is shared by the stages of its node that send to another node.
+and the slower one counts; its TP group gathers what came.  A NIC is shared by the stages of its
+node that send to another node.
 Source: Heddle, section 5.2.
 """
 
@@ -36,17 +37,24 @@ def edge_seconds(
     """Time of one message between two neighbouring stages, inside a node or between two."""
     if inside:
         return profile.inside_node(left.gpu_type).seconds(num_bytes)
-    return max(port(profile, end).seconds(num_bytes) for end in (left, right))
+    return max(port_seconds(profile, end, num_bytes) for end in (left, right))
 
 
-def port(profile: Profile, end: EdgeEnd) -> LinkCost:
-    """Link of a stage to another node.
+def port_seconds(profile: Profile, end: EdgeEnd, num_bytes: float) -> float:
+    """Time of one message between a stage and another node.
 
     Where the profile knows the rings of a node (NCCL), the ranks of a stage send a slice each, over
-    their share of a NIC that all senders of the node use at once.
+    their share of a NIC that all senders of the node use at once.  The TP group then gathers them;
+    the activation comes to one end, the gradient to the other.
     """
     nic = nic_of(profile, end.gpu_type, end.nic_bytes_per_s)
-    return nic.shared_by(formulas.nic_share(end.sending, end.tp)) if profile.rings else nic
+    if profile.rings:
+        nic = nic.shared_by(formulas.nic_share(end.sending, end.tp))
+    gather_s = 0.0
+    if end.tp > 1:
+        ring = profile.inside_ring(end.gpu_type, end.tp)
+        gather_s = ring.seconds(num_bytes * formulas.gather_factor(end.tp))
+    return nic.seconds(num_bytes) + gather_s
 
 
 def nic_of(profile: Profile, gpu_type: str, nic_bytes_per_s: float | None) -> LinkCost:

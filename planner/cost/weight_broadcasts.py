@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from planner.cost import formulas
-from planner.cost.collectives import Messages, Sent, seconds_by_rank
+from planner.cost.collectives import Messages, in_buckets, seconds_by_rank
 from planner.cost.memory import StageSlot, rule_of, slot_of, slot_parameters
 from planner.model.shape import ModelShape
 from planner.model.tensors import counted_numel
@@ -49,13 +49,15 @@ def broadcast_seconds(
 ) -> tuple[float, ...]:
     """Broadcasts of weights of each rank, in rank order, in seconds; 0 without ZeRO.
 
-    A set has a message for each of its owners, and waits a latency for each.  `nics` has the bytes
-    per second of the network cards that are stated, by node.
+    Each owner of a set sends its part in buckets, and the set waits a latency for each.
+    `nics` has the bytes per second of the network cards that are stated, by node.
     """
     if not workload.zero:
         return (0.0,) * len(ranks.seats)
-    sent = {
-        owners: Sent(len(owners), formulas.broadcast_factor(len(owners)) * num_bytes / len(owners))
-        for owners, num_bytes in broadcast_messages(workload, ranks).items()
-    }
+    rule = rule_of(workload)
+    sent = {}
+    for owners, num_bytes in broadcast_messages(workload, ranks).items():
+        factor, of_each = formulas.broadcast_factor(len(owners)), num_bytes / len(owners)
+        one = in_buckets(of_each, rule.bucket * rule.weight, factor)
+        sent[owners] = one._replace(messages=len(owners) * one.messages)
     return seconds_by_rank(sent, ranks, profile, nics)

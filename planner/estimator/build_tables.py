@@ -16,7 +16,7 @@ from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import UNLIMITED, GpuLimits, gpus_by_type
 from planner.cost import formulas
 from planner.cost.gradient_sync import layer_sizes
-from planner.cost.links import EdgeEnd, nic_of, port
+from planner.cost.links import EdgeEnd, nic_of, port_seconds
 from planner.cost.memory import (
     boundary_bytes,
     kept_boundary_bytes,
@@ -302,13 +302,17 @@ def _port_seconds(workload: Workload, profile: Profile, axes: Axes) -> Floats:
     largest = max(owner.gpus for owner, _ in axes.owned_options)
     found = []
     for owner, option in axes.owned_options:
-        ends = (
+        ends = [
             EdgeEnd(*option, min(sending, owner.gpus), owner.nic_bytes_per_s or None)
             for sending in range(largest + 1)
-        )
-        ports = [port(profile, end) for end in ends]
+        ]
         messages = [boundary_bytes(workload, b) for b in axes.sizes]
-        found.append([[formulas.boundary_seconds(p.seconds(m)) for p in ports] for m in messages])
+        found.append(
+            [
+                [formulas.boundary_seconds(port_seconds(profile, end, num_bytes)) for end in ends]
+                for num_bytes in messages
+            ]
+        )
     return np.array(found)
 
 

@@ -47,6 +47,7 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bo
     for j in range(number):
         at[j] = -1
         stop[j] = 0
+    bucket_bytes = t.bucket_numel * t.state_bytes[1]
     tied_s, tied_wait_s, tied_cut = tied_seconds(t, plan, work, is_by_stage)
     worst_s = 0.0
     layer = until = 0
@@ -71,13 +72,15 @@ def sync_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stage: bo
         if layer == 0:
             cut += tied_cut
         if has_experts(t):
-            add_experts(t, plan, work, layer, until, per_byte)
+            add_experts(t, plan, work, layer, until, per_byte, latency / bucket_bytes)
         layer = until + 1
-        latency /= finest
+        first = rules.bucket_messages(whole + cut * finest, bucket_bytes)  # with all that is whole
+        others = rules.bucket_messages(cut * finest, bucket_bytes)
         for j in range(number):
             whole_s[j] += whole * per_byte
             cut_s[j] += cut * per_byte
-            wait_s[j] += latency * part[j]
+            if pipelines > 1:
+                wait_s[j] += latency * (first - others + others * part[j] / finest)
             if until == stop[j]:
                 seconds = ring * (whole_s[j] + cut_s[j] * part[j]) + wait_s[j] + experts_s[j]
                 if at[j] == 0 or at[j] == plan.depth[j] - 1:
@@ -140,7 +143,9 @@ def tied_seconds(
     if alone:
         return 0.0, 0.0, t.tied_bytes
     sent_s = rules.ring_factor(holders) * t.tied_bytes * per_byte
-    return sent_s, latency / finest, 0.0
+    bucket_bytes = t.bucket_numel * t.state_bytes[1]
+    messages = rules.bucket_messages(t.tied_bytes * finest, bucket_bytes)
+    return sent_s, latency * messages / finest, 0.0
 
 
 @inlined
@@ -178,14 +183,26 @@ def ring_line(
     elif is_by_stage:
         ways = work.ways[k, s] if t.spreads_experts else t.option_tp[option]
         byte_s = stage_nic_seconds(t, option, plan.replicas[k], ways)
+        beside = min(members, t.node_gpus[kind] // t.option_tp[option])
+        if beside > 1:
+            byte_s = max(byte_s, t.ring[kind, beside, 1])
     return latency_s, byte_s
 
 
 @inlined
 def add_experts(
-    t: Tables, plan: UnplacedPlan, work: Workspace, layer: int, until: int, per_byte: float
+    t: Tables,
+    plan: UnplacedPlan,
+    work: Workspace,
+    layer: int,
+    until: int,
+    per_byte: float,
+    wait_per_byte: float,
 ) -> None:
-    """Add what the experts of these layers take to the sum of each template's stage."""
+    """Add what the experts of these layers take to the sum of each template's stage.
+
+    They wait `wait_per_byte` for buckets of their own.
+    """
     at, experts_s = work.at[0], work.summed_s[EXPERTS]
     blocks = min(until, t.layers) - max(layer, t.dense + 1) + 1
     if blocks > 0:
@@ -193,9 +210,16 @@ def add_experts(
         for j in range(plan.number[0]):
             tp = t.option_tp[plan.options[j, at[j]]]
             copies += plan.replicas[j] * tp / work.ways[j, at[j]]
-        sent_s = rules.ring_factor(max(1.0, copies)) * blocks * t.state_bytes[1] * per_byte
+        sent_s = blocks * t.state_bytes[1]
+        sent_s *= rules.ring_factor(max(1.0, copies)) * per_byte + (copies > 1) * wait_per_byte
         for j in range(plan.number[0]):
             experts_s[j] += sent_s * work.numel[j, at[j]]
+
+
+@inlined
+def owners_messages(t: Tables, numel: float, owners: int) -> int:
+    """Messages of all owners, each of which sends its part of so many parameters in buckets."""
+    return owners * rules.bucket_messages(numel / owners, t.bucket_numel)
 
 
 @jit
@@ -217,12 +241,18 @@ def broadcast_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, is_by_stag
             start = stop
             numel = parameters_of(t, option, s == 0, s == plan.depth[k] - 1, dense, others)
             numel = rules.broadcast_factor(replicas) * (numel - others * t.counted_numel)
-            messages = replicas
+            spread_numel, messages = 0.0, 0  # of experts with owners of their own
             if has_experts(t) and others:
                 ways = work.ways[k, s]
                 copies = replicas * tp // ways  # ranks that hold the same experts
-                numel += rules.broadcast_factor(copies) * others * work.numel[k, s]
-                messages += copies if ways != tp and copies > 1 else 0
+                held_numel = rules.broadcast_factor(copies) * others * work.numel[k, s]
+                if ways == tp:
+                    numel += held_numel
+                elif copies > 1:
+                    spread_numel = held_numel
+                    messages = owners_messages(t, spread_numel, copies)
+            messages += owners_messages(t, numel, replicas)
+            numel += spread_numel
             inside = t.stays_inside == 1 or (is_by_stage and fits_one_node(t, option, replicas))
             latency_s, byte_s = ring_line(t, plan, work, k, s, replicas, inside, is_by_stage)
             longest_s = max(longest_s, numel * t.state_bytes[0] * byte_s + messages * latency_s)

@@ -6,6 +6,7 @@ from planner.cost import formulas
 from planner.estimator.jit import inlined
 
 broadcast_factor = inlined(formulas.broadcast_factor)
+bucket_messages = inlined(formulas.bucket_messages)
 communication_bytes = inlined(formulas.communication_bytes)
 expert_copies = inlined(formulas.expert_copies)
 micro_batches_within = inlined(formulas.micro_batches_within)

@@ -148,14 +148,25 @@ def test_where_rings_are_known_a_tp_group_sends_over_its_share_of_the_port():
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
     whole = plain.between_nodes()
     left, right = (EdgeEnd("demo-fast", 1, sending, None) for sending in (4, 1))
-    half = left._replace(tp=2)
     sent, shared = whole.seconds(BYTES), whole.shared_by(4).seconds(BYTES)
     assert edge_seconds(plain, left, right, BYTES, inside=False) == sent
     assert edge_seconds(known, left, right, BYTES, inside=False) == shared
-    assert edge_seconds(known, left, half, BYTES, inside=False) == shared
     assert edge_seconds(known, right, right, BYTES, inside=False) == sent
     inside = plain.inside_node("demo-fast").seconds(BYTES)
     assert edge_seconds(known, left, right, BYTES, inside=True) == inside
+    half, cut = left._replace(tp=2), whole.shared_by(2).seconds(BYTES)
+    gather_s = plain.inside_node("demo-fast").seconds(BYTES / 2)
+    assert edge_seconds(known, half, half, BYTES, inside=False) == cut + gather_s
+
+
+def test_a_tp_group_gathers_a_message_from_another_node():
+    profile = demo_profile()
+    sent = profile.between_nodes().seconds(BYTES)
+    one, four = (EdgeEnd("demo-fast", tp, tp, None) for tp in (1, 4))
+    gather_s = profile.inside_ring("demo-fast", 4).seconds(BYTES * 3 / 4)
+    for ends in ((one, four), (four, one), (four, four)):
+        assert edge_seconds(profile, *ends, BYTES, inside=False) == sent + gather_s
+    assert edge_seconds(profile, one, one, BYTES, inside=False) == sent
 
 
 def test_a_network_card_is_shared_by_the_stages_whose_edges_leave_the_node():

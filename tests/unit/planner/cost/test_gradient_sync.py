@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cost.gradient_sync import sync_messages, sync_seconds
+from planner.cost.memory import WORKER_BUCKET
 from planner.model.tensors import model_tensors
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
@@ -59,6 +60,33 @@ def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
     network = plain.between_nodes()
     assert once == pytest.approx(network.seconds(4 / 3 * ALL_BYTES))
     assert each == pytest.approx(network.shared_by(2).seconds(4 / 3 * ALL_BYTES))
+
+
+def test_each_bucket_waits_a_latency():
+    ranks = RankMap.of(on_one_node(template("1x6", 1, (1, 1))))
+    link = demo_profile().inside_node("demo-fast")
+    large = replace(MODEL, hidden=1 << 12, ffn=1 << 14)
+    job = replace(workload(), model=large, memory="worker")
+    num_bytes = 4 * sum(tensor.numel for tensor in model_tensors(large))
+    buckets = -(-num_bytes // (4 * WORKER_BUCKET))
+    assert buckets > 10
+    expected_s = buckets * link.seconds(num_bytes / buckets)
+    assert expected_s > link.seconds(num_bytes) + (buckets - 2) * link.latency_s
+    assert sync_seconds(job, ranks, demo_profile(), {}) == pytest.approx((expected_s, expected_s))
+
+
+def test_a_ring_over_nodes_goes_at_the_pace_of_a_slower_link_inside_one():
+    row = template("1x6", 1, (1, 1, 1))
+    where = tuple(
+        PlacedStage(0, r, 0, node, (gpu,))
+        for r, (node, gpu) in enumerate((("a", 0), ("a", 1), ("b", 0)))
+    )
+    ranks = RankMap.of(Plan((row,), where))
+    plain = demo_profile()
+    slow = replace(plain.between_nodes(), bandwidth_bytes_per_s=1e6)
+    known = replace(plain, rings={"demo-fast": {2: slow}})
+    seconds = sync_seconds(workload(), ranks, known, {})
+    assert seconds == pytest.approx((slow.seconds(4 / 3 * ALL_BYTES),) * 3)
 
 
 def test_a_nodes_own_network_card_counts_where_it_is_the_slower_one():

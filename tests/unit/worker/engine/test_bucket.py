@@ -8,6 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cost.formulas import bucket_messages
+from planner.cost.memory import WORKER_BUCKET
+from planner.model.catalogue import find_model
+from planner.model.tensors import model_tensors
 from planner.plans.pieces import Piece
 from worker.engine.bucket import messages_of
 
@@ -29,6 +33,18 @@ def test_messages_hold_every_number_once_and_keep_within_the_bucket(first, secon
         sizes = [counts[piece][index].numel() for piece, index in message.blocks]
         assert 0 < sum(sizes) == message.numel <= most
     assert all(bool((count == 1).all()) for count in counts.values())
+
+
+def test_the_planner_prices_as_many_messages_as_there_are():
+    """A bucket closes at a whole row: two in a row are more than one full, or it would be one."""
+    model = find_model("gpt-neo-2.7b")
+    shapes = {
+        Piece(tensor.name, 0, tensor.shape[0]): tensor.shape for tensor in model_tensors(model)
+    }
+    sent = len(messages_of({(0, 1): list(shapes)}, shapes, WORKER_BUCKET))
+    numel = sum(math.prod(shape) for shape in shapes.values())
+    priced = bucket_messages(4.0 * numel, 4.0 * WORKER_BUCKET)
+    assert 600 < priced <= sent < 2 * priced
 
 
 def test_what_fits_is_one_message_for_each_set():
