@@ -35,6 +35,7 @@ Body = dict[str, Any]
 REQUEST_S = 15.0
 MERGE_PATCH = "application/merge-patch+json"
 CONNECTIONS = 32
+AGAIN_S = 30.0  # longest pause that a server may ask for
 FIELD_MANAGER = "heddle-operator"  # of all that is written, in managedFields
 NAMESPACE_ENDS = "NamespaceTerminating"
 _FINAL = (400, 403, 413, 422)  # a policy, a quota, a rule or a size: the same will be said again
@@ -51,6 +52,7 @@ class ApiRefused(OperatorError):
         resource: that was refused, such as jobs, as the details of that object say; may be empty.
         name: of the object that was refused, likewise.
         causes: the server's words for what it refuses, such as NamespaceTerminating.
+        again_s: seconds for which it asks not to be asked again, at most `AGAIN_S`; else 0.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class ApiRefused(OperatorError):
     ) -> None:
         super().__init__(message)
         self.status, self.reason, self.resource, self.name = status, reason, resource, name
-        self.causes = causes
+        self.causes, self.again_s = causes, 0.0
 
     @classmethod
     def of(cls, status: int, data: bytes, otherwise: str) -> Self:
@@ -244,8 +246,7 @@ class KubeApi:
             answer = await self._request("GET", path, None, query, "application/json", limit)
             async with answer:
                 if answer.status >= 400:
-                    data = await answer.read()
-                    raise ApiRefused.of(answer.status, data, f"HTTP {answer.status}")
+                    raise _refused(answer, await answer.read())
                 async for piece in answer.content.iter_any():
                     yield piece
 
@@ -288,7 +289,7 @@ class KubeApi:
                 self.clock.heard(answer.headers.get("Date", ""), sent_s, time.monotonic())
                 data = await answer.read()
         if answer.status >= 400:
-            refused = ApiRefused.of(answer.status, data, f"HTTP {answer.status}")
+            refused = _refused(answer, data)
             if NAMESPACE_ENDS in refused.causes:
                 self._on_namespace_end()
             raise refused
@@ -334,15 +335,17 @@ class KubeApi:
             raise ApiRefused(0, f"{words}: {error}") from None
 
 
+def _refused(answer: aiohttp.ClientResponse, data: bytes) -> ApiRefused:
+    refused = ApiRefused.of(answer.status, data, f"HTTP {answer.status}")
+    again = answer.headers.get("Retry-After", "")
+    refused.again_s = min(AGAIN_S, float(again)) if again.isdecimal() else 0.0
+    return refused
+
+
 # What the client raises at a kubeconfig that is broken: it takes its form for granted.
 _BROKEN = (
-    config.ConfigException,
-    OSError,
-    ValueError,
-    yaml.YAMLError,
-    TypeError,
-    AttributeError,
-    KeyError,
+    *(AttributeError, KeyError, OSError, TypeError, ValueError),
+    *(config.ConfigException, yaml.YAMLError),
 )
 
 

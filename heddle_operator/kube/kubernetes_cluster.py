@@ -162,7 +162,7 @@ class KubeCluster:
                 case PruneEpoch():
                     await self._store.prune(action)
         except ApiRefused as error:
-            raise ClusterUnavailable(str(error)) from None
+            raise ClusterUnavailable(str(error), again_s=error.again_s or None) from None
 
     async def close(self) -> None:
         """Ask for nothing more."""

@@ -4,6 +4,8 @@ Time is measured on this machine only: a lease whose record has not changed for 
 seen from here, is free, whatever the clocks of other machines say.
 Invariant: an operator that could not renew in time sends nothing more before another may start:
 every request ends within `left_s`, which counts from before the renewal was sent.
+A renewal is one request, and due so long after the last one was sent: answers may take a third of
+the duration.
 Source: client-go's leader election.
 """
 
@@ -96,17 +98,18 @@ class LeaderElector:
 
     async def renew(self) -> None:
         """Renew until that fails for too long; then return: the term is over."""
-        often = RENEWALS
+        duration_s = self._settings.duration_s
+        due_s = self._renewed_s + duration_s / RENEWALS
         while self.left_s() > 0:
-            await asyncio.sleep(min(self._settings.duration_s / often, self.left_s()))
-            often = RENEWALS
+            await asyncio.sleep(max(0.0, min(due_s - self._clock(), self.left_s())))
             try:
-                if not await self._try():
+                if not await self._keep():
                     self._renewed_s = -math.inf
                     LOG.error("lease %s was taken by %s", self._settings.name, self._holder())
                     return
+                due_s = self._renewed_s + duration_s / RENEWALS
             except ApiRefused as error:
-                often = RETRIES
+                due_s = self._clock() + duration_s / RETRIES
                 LOG.warning("lease %s is not renewed: %s", self._settings.name, error)
         self._renewed_s = -math.inf
         LOG.error("lease %s could not be renewed in time", self._settings.name)
@@ -128,6 +131,12 @@ class LeaderElector:
 
     def _holder(self) -> str:
         return str((self._held or {}).get("spec", {}).get("holderIdentity") or "")
+
+    async def _keep(self) -> bool:
+        """Renew the lease as it was written last; where it has changed since, as `_try`."""
+        if self._held is not None and await self._write(self._held):
+            return True
+        return await self._try()
 
     async def _try(self) -> bool:
         """Take or renew the lease; False while another one holds it."""
@@ -179,7 +188,7 @@ class LeaderElector:
             else:
                 self._held = await self._api.create(self._path, body)
         except ApiRefused as error:
-            if error.status == 409:  # another operator was first
+            if error.status in (404, 409):  # another operator was first, or it was deleted
                 return False
             raise
         self._renewed_s = sent_s

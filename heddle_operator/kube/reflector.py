@@ -2,7 +2,9 @@
 
 A watch that ends or breaks goes on from the newest version that it saw; a version that the server
 has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanwhile.  The pause
-between two lists doubles while no watch lives between them.  There is no LIST on a timer.
+between two requests doubles while no watch lives between them, and is no shorter than the server
+asks for.  Where every watch is cut off before it tells anything, lists tell instead, seldom.  There
+is no other LIST on a timer.
 A namespace whose collections may not be read, as it is gone or lost its Role, holds up nobody
 outside it: what was known of it stays, and it is asked for again.
 Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection of changes".
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -29,7 +32,8 @@ PAGE = "500"  # objects of a page of a list; what client-go asks for
 LARGE_PAGE = "20"
 WATCH_S = 60  # the server ends a watch after so long, so that a dead connection is known as one
 SILENT_S = WATCH_S + 30  # without a word from the server for so long, nothing is known any more
-PAUSES_S = (0.1, 5.0)  # first and longest pause after a refusal
+PAUSES_S = (0.1, 5.0)  # first and longest pause after a refusal, or a watch that did not live
+LIVES_S = 0.5  # a watch that ends sooner did not live: a proxy cuts all of them off
 DENIED_PAUSE_S = 60.0  # somebody may give the right later
 GONE, FORBIDDEN = 410, 403
 
@@ -124,17 +128,27 @@ class Reflector:
 
     async def run(self) -> None:
         """Reflect until cancelled."""
-        tries, said = 0, ""
+        tries, said, forgot_s = 0, "", -math.inf
         while True:
+            began_s = time.monotonic()
             try:
                 if not self._version:
                     await self.list()
+                    began_s = time.monotonic()
                 await self._watch()
-                tries, said = 0, ""
+                tries, said = tries + 1, ""
+                if time.monotonic() - began_s >= LIVES_S:
+                    tries = 0
+                    self._hear()
+                    continue
+                if time.monotonic() - self._heard_s > SILENT_S:
+                    self._version = ""
+                await self._pause(doubled_s(PAUSES_S[0], tries, PAUSES_S[1]))
             except ApiRefused as error:
                 if error.status == GONE:
                     self._version = ""
-                    if self._has_watched:  # since the list: the version is old, and no more
+                    before_s, forgot_s = forgot_s, time.monotonic()
+                    if self._has_watched and forgot_s - before_s >= LIVES_S:  # it is old, no more
                         self._has_watched, tries = False, 0
                         continue
                 if str(error) != said:
@@ -143,7 +157,7 @@ class Reflector:
                 self._deny(error)
                 is_empty = self.is_denied and self._collection.is_optional
                 tries += 1
-                pause_s = doubled_s(PAUSES_S[0], tries, PAUSES_S[1])
+                pause_s = max(doubled_s(PAUSES_S[0], tries, PAUSES_S[1]), error.again_s)
                 await self._pause(DENIED_PAUSE_S if is_empty else pause_s)
             except Exception:
                 # A defect of ours: what it kept from being told is found by a new list.
@@ -216,7 +230,6 @@ class Reflector:
             elif event["type"] != "BOOKMARK":
                 self._put(body)
         self._has_watched = True
-        self._hear()
 
     def _put(self, body: Mapping[str, Any]) -> None:
         self._malformed.read(body, partial(self._sink.put, body))

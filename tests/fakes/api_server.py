@@ -38,6 +38,8 @@ class FakeApiServer:
         self.refuses: dict[str, tuple[int, str] | tuple[int, str, Body]] = {}
         self.ahead_s = 0.0  # of this machine's clock
         self.forgotten = 0  # a watch from a version below this one is refused
+        self.cuts = False  # each watch ends at once, and tells nothing
+        self.again_s = ""  # header Retry-After of refusals
         self._versions = itertools.count(1)
         self._changed = asyncio.Condition()
         self._history: list[tuple[int, str, str, Body]] = []  # version, path, type, object
@@ -121,7 +123,10 @@ class FakeApiServer:
         for what, (status, message, *details) in self.refuses.items():
             method, _, suffix = what.partition(" ")
             if method == request.method and path.endswith(suffix):
-                return _status(status, message, **(details[0] if details else {}))
+                refused = _status(status, message, **(details[0] if details else {}))
+                if self.again_s:
+                    refused.headers["Retry-After"] = self.again_s
+                return refused
         known = discovery(path)
         if known is not None:
             return web.json_response(known)
@@ -227,6 +232,8 @@ class FakeApiServer:
         await stream.prepare(request)
         seen = int(request.query.get("resourceVersion") or self._newest())
         with contextlib.suppress(ConnectionError):
+            if self.cuts:
+                return stream
             if seen < self.forgotten:
                 expired = {"code": 410, "message": f"too old resource version: {seen}"}
                 line = json.dumps({"type": "ERROR", "object": expired})

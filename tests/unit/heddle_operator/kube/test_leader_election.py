@@ -143,9 +143,34 @@ def test_who_cannot_renew_stops_before_another_may_start(tmp_path, clock):
     async def test(server, lease):
         first = lease("one", 15)
         await first.acquire()
-        server.refuses["GET heddle"] = (500, "etcd is gone")
+        server.refuses["PUT heddle"] = (500, "etcd is gone")
         await first.renew()
         assert clock() < 15
+
+    run(tmp_path, test, clock)
+
+
+def test_a_lease_is_kept_though_each_answer_takes_a_quarter_of_its_duration(tmp_path, clock):
+    async def test(server, lease):
+        first = lease("one", 16, lambda: clock() + 4.0 * len(server.requests))
+        await first.acquire()
+        renewing = asyncio.create_task(first.renew())
+        await server.until(lambda s: renewing.done() or s.requests.count(("PUT", PATH)) >= 10)
+        assert not renewing.done()
+        renewing.cancel()
+
+    run(tmp_path, test, clock)
+
+
+def test_a_lease_that_was_deleted_is_made_anew(tmp_path, clock):
+    async def test(server, lease):
+        first = lease("one", 15)
+        await first.acquire()
+        await server.remove(PATH)
+        renewing = asyncio.create_task(first.renew())
+        await server.until(lambda s: renewing.done() or PATH in s.objects)
+        assert holder(server) == "one"
+        renewing.cancel()
 
     run(tmp_path, test, clock)
 

@@ -258,6 +258,47 @@ def test_a_server_that_forgets_every_version_at_once_is_listed_ever_more_seldom(
     run(tmp_path, test)
 
 
+def test_watches_that_are_cut_off_at_once_are_begun_ever_more_seldom(tmp_path):
+    async def test(server, api, reflected):
+        server.cuts = True
+        (nodes,) = [r for r in reflected.reflectors if str(r) == "/api/v1/nodes"]
+        task = asyncio.create_task(nodes.run())
+        await asyncio.sleep(1)
+        task.cancel()
+        assert 3 < server.requests.count(("GET", "/api/v1/nodes")) < 8
+
+    run(tmp_path, test)
+
+
+def test_where_all_watches_are_cut_off_a_list_tells_what_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(reflector_module, "SILENT_S", 0.5)
+
+    async def test(server, api, reflected):
+        server.cuts = True
+        (nodes,) = [r for r in reflected.reflectors if str(r) == "/api/v1/nodes"]
+        task = asyncio.create_task(nodes.run())
+        await nodes.is_synced.wait()
+        await server.put("/api/v1/nodes/n1", {})
+        async with asyncio.timeout(10):
+            while "n1" not in reflected.cache.nodes:
+                await asyncio.sleep(0.05)
+        task.cancel()
+
+    run(tmp_path, test)
+
+
+def test_a_server_is_not_asked_again_before_the_time_that_it_names(tmp_path):
+    async def test(server, api, reflected):
+        server.refuses["GET nodes"], server.again_s = (429, "too many requests"), "20"
+        (nodes,) = [r for r in reflected.reflectors if str(r) == "/api/v1/nodes"]
+        task = asyncio.create_task(nodes.run())
+        await asyncio.sleep(1)
+        task.cancel()
+        assert nodes.lists == 1
+
+    run(tmp_path, test)
+
+
 def test_a_version_that_is_forgotten_after_a_watch_is_listed_at_once(tmp_path, monkeypatch):
     tries = []
 
