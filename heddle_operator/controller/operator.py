@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 import kopf
@@ -28,6 +28,7 @@ from heddle_operator.controller.watches import Handlers
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.leader_election import LeaderElector, LeaseSettings
+from heddle_operator.kube.malformed_objects import what_is_wrong
 from heddle_operator.kube.reflections import job_reflectors, reflectors
 from heddle_operator.kube.reflector import Reflector
 from heddle_operator.ports.long_lived import LongLived
@@ -36,11 +37,13 @@ from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application
+from planner.pauses import doubled_s
 from worker.http_limits import serving
 
 LOG = logging.getLogger(__name__)
 LEASE_CONNECTIONS = 2  # a renewal that was given up may still hold one
 LOOK_S = 1.0  # between two looks at whether Kopf still watches
+WATCH_AGAIN_S = (1.0, 30.0)  # first and longest pause after it did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,10 +214,12 @@ async def _watch(
     """Let Kopf watch until a signal comes, and anew where it fails or falls silent.
 
     Both follow where somebody deletes the resource HeddleJob: a watch is refused before Kopf has
-    heard of that, or the resource is back before the server's discovery names it again.
+    heard of that, or the resource is back before the server's discovery names it again.  Kopf also
+    fails at an error in a watch and at an answer that it cannot read.
     """
+    failures = 0
     while not stop.is_set():
-        ends = asyncio.Event()
+        ends, began_s = asyncio.Event(), time.monotonic()
         watching = asyncio.create_task(
             kopf.operator(
                 registry=registry,
@@ -229,15 +234,17 @@ async def _watch(
             await asyncio.wait({watching}, timeout=LOOK_S)
             if not ends.is_set() and (stop.is_set() or problem(time.monotonic())):
                 ends.set()
-        if watching.exception() is None and not ends.is_set():
+        error = watching.exception()
+        if error is None and not ends.is_set():
             return  # a signal
-        if watching.exception() is not None and not _is_gone(watching.exception()):
-            await watching
-        if not stop.is_set():
-            LOG.warning("HeddleJobs are watched anew: the resource was gone, or a change missed")
-            await asyncio.sleep(LOOK_S)
-
-
-def _is_gone(error: BaseException | None) -> bool:
-    """Whether the server knows no resource HeddleJob."""
-    return getattr(error, "status", None) == HTTPStatus.NOT_FOUND
+        if stop.is_set():
+            return
+        failures = 1 if time.monotonic() - began_s > WATCH_AGAIN_S[1] else failures + 1
+        pause_s = doubled_s(WATCH_AGAIN_S[0], failures, WATCH_AGAIN_S[1])
+        why = "a change was missed" if error is None else what_is_wrong(error)
+        LOG.warning("HeddleJobs are watched anew in %g s: %s", pause_s, why)
+        for number in (signal.SIGINT, signal.SIGTERM):  # else Kopf's own
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await stop.wait()

@@ -207,9 +207,8 @@ class KubeApi:
         Raises:
             ApiRefused: it cannot be read.
         """
-        return (await self._send("GET", path, None, query, "application/json")).decode(
-            errors="replace"
-        )
+        found = await self._send("GET", path, None, query, "application/json")
+        return found.decode(errors="replace")
 
     async def watch(self, path: str, silent_s: float, **query: str) -> AsyncIterator[Body]:
         """The events of a collection, until the server ends the watch.
@@ -266,15 +265,12 @@ class KubeApi:
         data = await self._send(method, path, body, query or {}, content_type)
         with self._refusals():
             answer: Body = json.loads(data)
+            if not isinstance(answer, dict) or "metadata" not in answer:
+                raise ValueError("it is no object of Kubernetes")
         return answer
 
     async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Body | None,
-        query: Mapping[str, str],
-        content_type: str,
+        self, method: str, path: str, body: Body | None, query: Mapping[str, str], content_type: str
     ) -> bytes:
         limit_s = min(REQUEST_S, self._left_s())
         if limit_s <= 0:
@@ -331,7 +327,7 @@ class KubeApi:
             words = str(error) or type(error).__name__
             raise ApiRefused(0, f"the API server {self.server} does not answer: {words}") from None
         except (ValueError, RecursionError) as error:
-            words = f"the API server {self.server} gave an answer that is no JSON that can be read"
+            words = f"the API server {self.server} gave an answer that cannot be read"
             raise ApiRefused(0, f"{words}: {error}") from None
 
 

@@ -157,7 +157,7 @@ class LeaderElector:
         return await self._write(held)
 
     def _is_free(self, held: Body) -> bool:
-        spec, now = held["spec"], self._clock()
+        spec, now = held.get("spec") or {}, self._clock()
         version = held["metadata"].get("resourceVersion", "")
         if version != self._seen[0]:
             self._seen = (version, now)
@@ -167,7 +167,7 @@ class LeaderElector:
         return now - self._seen[1] > int(spec.get("leaseDurationSeconds") or 1)
 
     async def _write(self, held: Body) -> bool:
-        settings, spec = self._settings, held["spec"]
+        settings, spec = self._settings, held.get("spec") or {}
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         is_new = spec.get("holderIdentity") != settings.identity
         body = {

@@ -39,7 +39,9 @@ class FakeApiServer:
         self.ahead_s = 0.0  # of this machine's clock
         self.forgotten = 0  # a watch from a version below this one is refused
         self.cuts = False  # each watch ends at once, and tells nothing
+        self.watch_error = 0  # code of an error that is all that a watch tells; 0: none
         self.again_s = ""  # header Retry-After of refusals
+        self.lie: str | None = None  # body of every answer, with status 200
         self._versions = itertools.count(1)
         self._changed = asyncio.Condition()
         self._history: list[tuple[int, str, str, Body]] = []  # version, path, type, object
@@ -127,6 +129,8 @@ class FakeApiServer:
                 if self.again_s:
                     refused.headers["Retry-After"] = self.again_s
                 return refused
+        if self.lie is not None:
+            return web.Response(text=self.lie, content_type="application/json")
         known = discovery(path)
         if known is not None:
             return web.json_response(known)
@@ -234,9 +238,10 @@ class FakeApiServer:
         with contextlib.suppress(ConnectionError):
             if self.cuts:
                 return stream
-            if seen < self.forgotten:
-                expired = {"code": 410, "message": f"too old resource version: {seen}"}
-                line = json.dumps({"type": "ERROR", "object": expired})
+            code = self.watch_error or (410 if seen < self.forgotten else 0)
+            if code:
+                error = {"code": code, "message": f"no watch from resource version {seen}"}
+                line = json.dumps({"type": "ERROR", "object": error})
                 await stream.write(line.encode() + b"\n")
                 return stream
             while True:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
@@ -45,7 +47,7 @@ class Disorder:
     """The proxy.
 
     Attributes:
-        faults: at present; a test replaces them.
+        faults: at present.
         requests: how many came, by method and path; a watch has the method WATCH.
     """
 
@@ -54,6 +56,13 @@ class Disorder:
     faults: Faults = field(default_factory=Faults)
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     port: int = 0
+    _watches: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def fail(self, **faults: Any) -> None:
+        """Have these faults and no other ones from now on; watches that are open are cut off."""
+        self.faults = Faults(**faults)
+        for watch in self._watches:
+            watch.cancel()
 
     @property
     def total(self) -> int:
@@ -89,7 +98,8 @@ class Disorder:
             status, headers = faults.refusal
             return web.json_response(_status(status), status=status, headers=headers)
         if is_watch and faults.gone:
-            return web.json_response({"type": "ERROR", "object": _status(410)})
+            error = {"type": "ERROR", "object": _status(410)}
+            return web.Response(text=json.dumps(error) + "\n", content_type="application/json")
         if faults.lie is not None and not is_watch:
             return web.Response(text=faults.lie, content_type="application/json")
         return await self._pass(request, is_watch)
@@ -111,14 +121,21 @@ class Disorder:
             kept = {k: v for k, v in found.headers.items() if k.lower() not in _OF_ONE_HOP}
             answer = web.StreamResponse(status=found.status, headers=kept)
             await answer.prepare(request)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.faults.watch_s if is_watch else None):
-                    async for piece in found.content.iter_any():
-                        while self.faults.is_silent:
-                            await asyncio.sleep(0.1)
-                        await answer.write(piece)
+            copying = asyncio.create_task(_copy(found, answer))
+            if is_watch:
+                self._watches.add(copying)
+                copying.add_done_callback(self._watches.discard)
+            try:
+                await asyncio.wait({copying}, timeout=self.faults.watch_s if is_watch else None)
+            finally:
+                copying.cancel()
             await answer.write_eof()
             return answer
+
+
+async def _copy(found: aiohttp.ClientResponse, answer: web.StreamResponse) -> None:
+    async for piece in found.content.iter_any():
+        await answer.write(piece)
 
 
 def _status(code: int) -> dict[str, object]:

@@ -131,6 +131,26 @@ def test_a_namespace_that_may_not_be_read_holds_up_its_own_jobs_alone(tmp_path):
     run(tmp_path, test)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_an_error_in_a_watch_is_outlived_and_a_signal_ends_the_pause_after_it(tmp_path, ends):
+    async def test(server, operators):
+        server.watch_error = 500
+        process, url = await operators.start()
+        path = JOB.replace("/namespaces/ns", "").removesuffix("/tiny")
+        await server.until(lambda s: s.requests.count(("GET", path)) > 12)
+        await until_it_says(f"{url}/healthz", 200, "ok")
+        if ends:
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 20) == 0
+            return
+        server.watch_error = 0
+        await put_invalid_job(server)
+        await server.until(lambda s: phase(s) == "Invalid")
+        assert process.returncode is None
+
+    run(tmp_path, test)
+
+
 def test_a_standby_takes_over_from_an_operator_that_was_killed(tmp_path):
     async def test(server, operators):
         first, _ = await operators.start()

@@ -84,6 +84,17 @@ def test_a_server_that_does_not_answer_has_status_0_and_is_named(tmp_path):
     assert run(tmp_path, test) == 0
 
 
+@pytest.mark.parametrize("lie", ["{}", "null", "[]", "<html>", ""])
+def test_an_answer_that_is_no_object_is_a_refusal_that_passes(tmp_path, lie):
+    async def test(server, api):
+        server.lie = lie
+        with pytest.raises(ApiRefused, match="gave an answer that cannot be read") as refused:
+            await api.get(POD)
+        assert refused.value.passes
+
+    run(tmp_path, test)
+
+
 @pytest.mark.parametrize("name", ["../../kube-system/secrets/x", "a?watch=true", "a#b", "%2e%2e"])
 def test_a_path_that_leads_elsewhere_is_sent_nowhere(tmp_path, name):
     async def test(server, api):
