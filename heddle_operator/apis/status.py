@@ -200,9 +200,9 @@ class JobStatus(Section):
         default=None,
         description=(
             "Pending, Planning, Preparing, Switching, Running, Recovering, Saving, "
-            "Suspending, Suspended, Complete, Failed or Invalid. In Saving all steps are "
-            "trained and the final weights are written. In Suspending the job trains until "
-            "its state is saved. People read the phase; tools read the conditions."
+            "Suspending, Suspended, Complete, Failed, Invalid or Terminating. In Saving all "
+            "steps are trained and the final weights are written. In Suspending the job trains "
+            "until its state is saved. People read the phase; tools read the conditions."
         ),
     )
     message: str | None = Field(default=None, description="Reason for the phase, in a sentence.")

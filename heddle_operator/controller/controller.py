@@ -20,7 +20,8 @@ from heddle_operator.controller.job_controller import JobController
 from heddle_operator.controller.job_work import ControllerContext
 from heddle_operator.kube.client import ApiRefused
 from heddle_operator.kube.malformed_objects import what_is_wrong
-from heddle_operator.kube.owned_objects import JobObjects
+from heddle_operator.kube.owned_objects import JobObjects, now_text
+from heddle_operator.report.status import deleted_status
 from heddle_operator.state.recent import Recent
 from planner.pauses import doubled_s
 from worker.log_lines import begin_about
@@ -261,6 +262,19 @@ class Controller:
             await objects.remove_pods(pods, GONE_GRACE_S)
         except ApiRefused as error:
             LOG.warning("pods of a deleted job stay until they are collected: %s", error)
+        await self._say_deleted(objects, body)
+
+    async def _say_deleted(self, objects: JobObjects, body: Mapping[str, Any]) -> None:
+        """Say in the status of a deleted job what holds it; one that had ended keeps its end."""
+        metadata, before = body["metadata"], body.get("status") or {}
+        finalizers = metadata.get("finalizers") if metadata.get("deletionTimestamp") else ()
+        if not finalizers or before.get("phase") in ("Complete", "Failed"):
+            return
+        generation = int(metadata.get("generation", 0))
+        try:
+            await objects.write_status(deleted_status(generation, finalizers, before, now_text()))
+        except ApiRefused as error:
+            LOG.warning("the status of a deleted job is not written: %s", error)
 
 
 async def _at_once(_: str) -> None:

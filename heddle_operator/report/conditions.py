@@ -15,6 +15,7 @@ from heddle_operator.apis.heddlejob import HeddleJob
 from heddle_operator.apis.wording import shortened
 from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
+from heddle_operator.rules.candidates import joining_nodes
 from heddle_operator.rules.drain import Drain
 from heddle_operator.rules.failures import LeftOut, fabric_failure, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
@@ -56,10 +57,12 @@ ConditionReason = (
         "Settled",
         "NothingLeftOut",
         "GPUsDivided",
+        "JoinedLately",
         "NameTaken",
         "NewerRecord",
         "ConfigMapMissing",
         "EarlierJobRemains",
+        "JobDeleted",
         "OperatorFailed",
         "ObjectRefused",
         "RecordRefused",
@@ -160,7 +163,7 @@ def conditions_of(
             message,
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
-        _left_out(() if ended else nodes_left_out(view), observed, ended),
+        _left_out(view, ended),
         _device_ready(observed, ended),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
@@ -241,19 +244,26 @@ def with_times(
     return rows
 
 
-def _left_out(nodes: tuple[LeftOut, ...], observed: Observed, ended: bool) -> Condition:
-    """The nodes on which pods did not start, in the cluster's words, and until when.
-
-    Then those whose GPUs are not whole, and until somebody changes that.
-    """
-    unusable = () if ended else observed.unusable
+def _left_out(view: View, ended: bool) -> Condition:
+    """Nodes on which pods did not start, whose GPUs are not whole, or that joined too lately."""
+    observed = view.observed
+    nodes, unusable = ((), ()) if ended else (nodes_left_out(view), observed.unusable)
+    failed = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes]
     divided = [f"{name}: it {why}" for name, why in unusable if name in observed.divided]
-    if not nodes and not divided:
+    joining = [
+        f"{name}: it joined lately; joinDebounceSeconds lets it be used at "
+        f"{time_text(until_s + observed.clock_offset_s)}"
+        for name, until_s in (() if ended else joining_nodes(view))
+    ]
+    named = [*failed, *divided, *joining]
+    if not named:
         return Condition("NodesLeftOut", False, "NothingLeftOut", "")
-    named = [f"{out.node}: {out.sentence}; {_until(out, observed)}" for out in nodes] + divided
     more = len(named) - NODES_NAMED
     words = ". ".join(named[:NODES_NAMED]) + (f". And {more} more" if more > 0 else "")
-    return Condition("NodesLeftOut", True, "PodsCannotStart" if nodes else "GPUsDivided", words)
+    why: ConditionReason = (
+        "PodsCannotStart" if failed else "GPUsDivided" if divided else "JoinedLately"
+    )
+    return Condition("NodesLeftOut", True, why, words)
 
 
 def _device_ready(observed: Observed, ended: bool) -> Condition:

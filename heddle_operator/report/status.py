@@ -37,6 +37,7 @@ from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
+from planner.wording import joined
 from worker.contract import SaveRecord, StepRecord
 
 STATUS_BYTES = 8192  # of JSON, whatever the number and the names of nodes
@@ -200,6 +201,39 @@ def waiting_status(
         "conditions": [*stated, *others],
     }
     return _fitted(status, before)
+
+
+def deleted_status(
+    job_generation: int, finalizers: Sequence[str], before: Mapping[str, Any], now_text: str
+) -> Status:
+    """The status of a job that was deleted, and that finalizers of others hold.
+
+    Args:
+        job_generation: of its spec.
+        finalizers: that it has.
+        before: the status that is there now; its other conditions stay.
+        now_text: the time, as Kubernetes writes it.
+    """
+    sentence = (
+        f"the job is deleted and its pods end; it stays until its finalizers go: "
+        f"{joined(finalizers)}"
+    )
+    conditions = (
+        Condition("Ready", False, "JobDeleted", sentence),
+        Condition("Running", False, "JobDeleted", sentence),
+    )
+    stated = with_times(conditions, before, job_generation, now_text)
+    rows = before.get("conditions") or ()
+    others = [row for row in rows if row.get("type") not in ("Ready", "Running")]
+    return _fitted(
+        {
+            "observedGeneration": job_generation,
+            "phase": "Terminating",
+            "message": sentence,
+            "conditions": [*stated, *others],
+        },
+        before,
+    )
 
 
 def _fitted(status: Status, before: Mapping[str, Any]) -> Status:

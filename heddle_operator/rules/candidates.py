@@ -21,6 +21,8 @@ from heddle_operator.state.snapshot import Observed, ObservedNode
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
 
+JOINING_TOLD_S = 30.0  # a node that waits no longer than this for `joinDebounceSeconds` is not told
+
 
 def leaving_nodes(observed: Observed, hosting: Iterable[str] = ()) -> frozenset[str]:
     """Nodes with a notice of their own, or with a pod in `hosting` that got one."""
@@ -181,6 +183,21 @@ def started_nodes(view: View, leaving: frozenset[str]) -> Composition:
     if view.situation.live is None and found.gpus < view.job.spec.elastic.min_gpus:
         return usable_nodes(view, leaving)
     return found
+
+
+def joining_nodes(view: View) -> tuple[tuple[str, float], ...]:
+    """Nodes that joined too lately to be used, and until when by the loop's clock.
+
+    None where they wait so shortly that nobody would ask for the reason.
+    """
+    debounce = view.job.spec.elastic.join_debounce_seconds
+    used = _used(view.situation)[0]
+    return tuple(
+        (node.name, node.joined_at_s + debounce)
+        for node in view.observed.nodes
+        if debounce > JOINING_TOLD_S and node.for_jobs > 0 and node.name not in used
+        if node.joined_at_s + debounce > view.now
+    )
 
 
 def debounce_left_s(view: View) -> float | None:

@@ -75,11 +75,22 @@ def plan_request(
 
 
 def too_few_gpus(
-    job: HeddleJob, observed: Observed, composition: Composition, left_out: Iterable[LeftOut]
+    job: HeddleJob,
+    observed: Observed,
+    composition: Composition,
+    left_out: Iterable[LeftOut],
+    joining: Iterable[str] = (),
 ) -> str:
     """Sentence that there are too few GPUs, with the reasons why others are not used.
 
     Or that so many as it may have at all were shown to have no plan: no more GPUs would help.
+
+    Args:
+        job: that waits.
+        observed: of its cluster.
+        composition: of the nodes that it may use.
+        left_out: nodes on which pods did not start.
+        joining: names of nodes that joined too lately to be used.
     """
     most = job.spec.elastic.max_gpus
     for reply in observed.replies.values():
@@ -92,6 +103,8 @@ def too_few_gpus(
     unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
     unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
     unusable += [f"{node} {why}" for node, why in observed.unusable]
+    debounce = job.spec.elastic.join_debounce_seconds
+    unusable += [f"{node} joined within joinDebounceSeconds ({debounce:g})" for node in joining]
     if not unusable:
         return sentence
     return f"{sentence} ({joined(unusable)})"

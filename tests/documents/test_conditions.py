@@ -54,7 +54,7 @@ def test_every_condition_and_its_reasons_are_explained():
 
 
 def test_every_phase_and_every_cause_of_a_move_is_explained_and_no_other():
-    assert cells("Phases", 1) == words(Phase) | {"Invalid"}
+    assert cells("Phases", 1) == words(Phase) | {"Invalid", "Terminating"}
     assert cells("Causes of a forced move", 1) == words(MoveKind)
 
 

@@ -1,4 +1,4 @@
-"""An HTTP proxy before an API server that is late, refuses, lies, cuts watches off or falls silent."""
+"""An HTTP proxy before an API server: late, refusing, lying, silent, or cutting watches off."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Disorder:
         is_watch = request.query.get("watch") in ("true", "1")
         self.requests["WATCH" if is_watch else request.method, request.path] += 1
         faults = self.faults
-        while self.faults.is_silent:
-            await asyncio.sleep(0.1)
+        if faults.is_silent:
+            await asyncio.Event().wait()  # until the connection ends
         await asyncio.sleep(faults.late_s)
         if faults.refusal is not None:
             status, headers = faults.refusal

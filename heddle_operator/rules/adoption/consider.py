@@ -11,6 +11,7 @@ from heddle_operator.rules.adoption.adopted import more_steps
 from heddle_operator.rules.adoption.modes import adopt_referenced
 from heddle_operator.rules.adoption.occasion import Occasion, occasion_of
 from heddle_operator.rules.adoption.searched import ask
+from heddle_operator.rules.candidates import joining_nodes
 from heddle_operator.rules.emergency import joined_lately
 from heddle_operator.rules.gpu_limits import (
     allowed_gpus,
@@ -77,7 +78,8 @@ def _need_more_gpus(occasion: Occasion) -> Decision | None:
     job, observed = view.job, view.observed
     if allowed_gpus(job, observed, occasion.composition) >= job.spec.elastic.min_gpus:
         return None
-    sentence = too_few_gpus(job, observed, occasion.composition, left_out)
+    joining = [node for node, _ in joining_nodes(view)]
+    sentence = too_few_gpus(job, observed, occasion.composition, left_out, joining)
     causes = causes_of_too_few(observed, left_out)
     key = f"waiting-{job.metadata.generation}-{observed.next_epoch}-{causes}"
     event = RecordEvent(key, "InsufficientGPUs", sentence)

@@ -279,9 +279,8 @@ def test_where_all_watches_are_cut_off_a_list_tells_what_changed(tmp_path, monke
         task = asyncio.create_task(nodes.run())
         await nodes.is_synced.wait()
         await server.put("/api/v1/nodes/n1", {})
-        async with asyncio.timeout(10):
-            while "n1" not in reflected.cache.nodes:
-                await asyncio.sleep(0.05)
+        lists = nodes.lists
+        await server.until(lambda _: nodes.lists > lists and "n1" in reflected.cache.nodes)
         task.cancel()
 
     run(tmp_path, test)

@@ -250,6 +250,30 @@ def test_a_node_whose_gpus_are_not_whole_is_left_out_in_one_sentence():
     assert found == (True, "GPUsDivided", "c: it shares its GPUs")
 
 
+@pytest.mark.parametrize(("debounce", "is_told"), [(3600, True), (20, False)])
+def test_a_node_that_joined_too_lately_to_be_used_is_told_with_the_time(debounce, is_told):
+    operator = running("a")
+    elastic = operator.job.spec.elastic.model_copy(update={"join_debounce_seconds": debounce})
+    spec = operator.job.spec.model_copy(update={"elastic": elastic})
+    operator.job = operator.job.model_copy(update={"spec": spec})
+    lately = dataclasses.replace(operator.cluster.nodes["a"], name="b", joined_at_s=0.0)
+    nodes = (operator.cluster.nodes["a"], lately)
+    found = conditions(operator, nodes=nodes, clock_offset_s=86_400.0)["NodesLeftOut"]
+    words = (
+        "b: it joined lately; joinDebounceSeconds lets it be used at 1970-01-02T01:00:00Z"
+        if is_told
+        else ""
+    )
+    assert found == (is_told, "JoinedLately" if is_told else "NothingLeftOut", words)
+
+
+def test_a_job_that_waits_for_nodes_that_joined_lately_names_them():
+    job = a_job(joinDebounceSeconds=3600)
+    nodes = tuple(a_cluster(job, "a").nodes.values())
+    decision = decide(view_of(job, Observed(nodes=nodes), 1.0))
+    assert decision.message.endswith("(a joined within joinDebounceSeconds (3600))")
+
+
 def test_a_job_whose_plan_uses_a_slow_node_is_degraded():
     operator = running("a", "b")
     for name, reason in (("b", "NodeSlow"), ("c", "Healthy")):
