@@ -23,6 +23,7 @@ from heddle_operator.state.settings import Settings
 from heddle_operator.state.worth import NodeSizes, Worth, nodes_of
 from planner.model.workload import GpuWire
 from planner.plans.plan import Plan
+from worker.contract import Reason
 
 LOG = logging.getLogger(__name__)
 REPLIES_KEPT = 64  # of 273 kB at 1,000 nodes; a decision needs the newest few
@@ -101,10 +102,15 @@ class PlannerClient:
         self.reprice(replace(self._settings, wire=wire), now)
         return True
 
-    def weigh(self, sizes: NodeSizes) -> None:
-        """Ask what GPUs of each type are worth, unless it is known or asked for."""
+    def weigh(self, sizes: NodeSizes, reason: Reason = "join") -> None:
+        """Ask what GPUs of each type are worth, unless it is known or asked for.
+
+        Args:
+            sizes: nodes by GPU type.
+            reason: for what the answer is waited.
+        """
         if sizes not in self.worths and sizes not in self._weighings:
-            work = self._weigh(sizes)
+            work = self._weigh(sizes, reason)
             self._weighings[sizes] = asyncio.create_task(work, name="weigh GPU types")
 
     async def close(self) -> None:
@@ -142,9 +148,9 @@ class PlannerClient:
             action.key, PlanReply(plan=Plan.from_json(plan) if plan else None, gpus=gpus, **data)
         )
 
-    async def _weigh(self, sizes: NodeSizes) -> None:
+    async def _weigh(self, sizes: NodeSizes, reason: Reason) -> None:
         try:
-            data = await self._pool.weigh(self._settings, nodes_of(sizes), self._job)
+            data = await self._pool.weigh(self._settings, nodes_of(sizes), self._job, reason)
         except GaveWay:
             self._trigger.set()
             return

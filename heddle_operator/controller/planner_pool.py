@@ -108,10 +108,15 @@ class PlannerPool:
         limit_s = (settings.budget_s or USUAL_S) + self._grace_s
         return await self._ask(question, limit_s, job, RANKS[action.reason])
 
-    async def weigh(self, settings: SearchSettings, nodes: Composition, job: str) -> Answer:
-        """Learn what GPUs of each type are worth, once it is the job's turn; see `search`."""
+    async def weigh(
+        self, settings: SearchSettings, nodes: Composition, job: str, reason: Reason = "join"
+    ) -> Answer:
+        """Learn what GPUs of each type are worth, once it is the job's turn; see `search`.
+
+        A start waits for it, and then it is as urgent as that.
+        """
         question = {"settings": asdict(settings), "weigh": nodes.to_json()}
-        return await self._ask(question, WEIGH_S + self._grace_s, job, RANKS["join"])
+        return await self._ask(question, WEIGH_S + self._grace_s, job, RANKS[reason])
 
     async def _ask(self, question: Answer, limit_s: float, job: str, rank: int) -> Answer:
         try:

@@ -24,7 +24,7 @@ from typing import Any
 
 from heddle_operator.apis.errors import SPEC_FIELDS
 from planner.api import answer as answer_of
-from planner.cluster.composition import Composition
+from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.compilation import warm_up
 from planner.cost.evaluate import cost_of
@@ -40,11 +40,13 @@ from planner.profiles.chosen import choose_profile
 from planner.profiles.profile import Profile
 from planner.request import DEFAULT_EVALUATIONS, Objective, PlanRequest
 from planner.search.budget import never
-from planner.search.curves import mixed_throughputs, throughput_curves
+from planner.search.curves import Rates, mixed_throughputs, throughput_curves
 
 READY = "ready"
 HURRY = b"hurry"
 GAVE_WAY = "the search ended early, as a job that lost nodes waited for its turn"
+SETTINGS_KEPT = 8  # of jobs, with profile and short searches
+RATES_KEPT = 2000  # short searches of one job; a weighing has some hundreds
 LEAST_S = 2.0  # that a search has before it is ended early: the default budget of a plan
 
 
@@ -148,8 +150,16 @@ def answer(
     profile: Profile,
     question: dict[str, Any],
     is_hurried: Callable[[], bool] = never,
+    known: Rates | None = None,
 ) -> dict[str, Any]:
     """Search one plan; a question without an answer gets the reason in `problem`.
+
+    Args:
+        settings: of all searches of the job.
+        profile: by which plans are priced.
+        question: composition, current plan and limits; or the nodes whose GPUs are weighed.
+        is_hurried: whether to end early.
+        known: short searches for these settings that were done; takes over further ones.
 
     Raises:
         KeyboardInterrupt: the search was hurried before it had a plan, or all curves.
@@ -163,8 +173,8 @@ def answer(
             seed=settings.seed,
             zero_where_needed=settings.zero == "Auto",
         )
-        curves = throughput_curves(request, profile, is_hurried)
-        mixed, is_complete = mixed_throughputs(request, profile, curves, is_hurried)
+        curves = throughput_curves(request, profile, is_hurried, known)
+        mixed, is_complete = mixed_throughputs(request, profile, curves, is_hurried, known)
         return {"curves": curves, "mixed": mixed, "is_complete": is_complete}
     composition = Composition.from_json(question["composition"])
     current = Plan.from_json(question["current"]) if question["current"] else None
@@ -219,7 +229,7 @@ def _worth_of(
     }
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=SETTINGS_KEPT)
 def profile_of(settings: str) -> tuple[SearchSettings, Profile]:
     """The settings of a question, in JSON, and the profile by which it is answered.
 
@@ -229,6 +239,21 @@ def profile_of(settings: str) -> tuple[SearchSettings, Profile]:
     found = SearchSettings(**json.loads(settings))
     folder = Path(found.profiles) if found.profiles else None
     return found, choose_profile(found.workload, folder).profile
+
+
+class KnownRates:
+    """Short searches that were done, by settings: a weighing that gave way goes on from them."""
+
+    def __init__(self) -> None:
+        self._by_settings: dict[str, dict[tuple[Node, ...], float]] = {}
+
+    def of(self, settings: str) -> dict[tuple[Node, ...], float]:
+        """Those of these settings; what was used longest ago is forgotten."""
+        found = self._by_settings.pop(settings, {})
+        self._by_settings[settings] = {} if len(found) > RATES_KEPT else found
+        if len(self._by_settings) > SETTINGS_KEPT:
+            del self._by_settings[next(iter(self._by_settings))]
+        return self._by_settings[settings]
 
 
 def warm() -> None:
@@ -258,11 +283,12 @@ def _serve() -> None:
     gc.freeze()  # what is loaded stays: looking through it takes 50 ms of a search
     sys.stdout.write(f"{READY}\n")
     sys.stdout.flush()
-    questions = Questions(sys.stdin.fileno())
+    questions, searched = Questions(sys.stdin.fileno()), KnownRates()
     for question in questions:
         try:
-            settings, profile = profile_of(json.dumps(question["settings"]))
-            reply = answer(settings, profile, question, questions.is_hurried)
+            key = json.dumps(question["settings"])
+            settings, profile = profile_of(key)
+            reply = answer(settings, profile, question, questions.is_hurried, searched.of(key))
         except HeddleError as error:
             reply = {"problem": error.named(SPEC_FIELDS)}
         except KeyboardInterrupt:

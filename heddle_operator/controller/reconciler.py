@@ -48,6 +48,7 @@ from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import AgentView, Observed
 from heddle_operator.state.worth import NodeSizes
 from planner.profiles.chosen import choose_profile
+from worker.contract import Reason
 from worker.log_lines import about
 
 LOG = logging.getLogger(__name__)
@@ -255,7 +256,9 @@ def reached_step(agents: Iterable[AgentView], before: int | None) -> int | None:
     return max((rank.step for rank in ranks), default=before)
 
 
-def with_allowance(arbiter: Arbiter, view: View, weigh: Callable[[NodeSizes], None]) -> View:
+def with_allowance(
+    arbiter: Arbiter, view: View, weigh: Callable[[NodeSizes, Reason], None]
+) -> View:
     """The look, with the GPUs that the job may plan with among all jobs.
 
     `weigh` asks the planner what GPUs of each type are worth, which only matters beside others.
@@ -268,7 +271,7 @@ def with_allowance(arbiter: Arbiter, view: View, weigh: Callable[[NodeSizes], No
     allowed, dealt = arbiter.allow(demand), arbiter.dealt(demand)
     asks = bool(demand.weighed) and demand.weighed not in observed.worths and arbiter.is_shared()
     if asks:
-        weigh(demand.weighed)
+        weigh(demand.weighed, "start" if view.situation.live is None else "join")
     is_weighing = asks and demand.worth is None
     seen = replace(observed, allowed=allowed, dealt=dealt, is_weighing=is_weighing)
     return replace(view, observed=seen)

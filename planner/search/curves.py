@@ -4,7 +4,8 @@ Whoever divides GPUs among jobs compares what each would gain.  The curves are d
 searches, so they are near what plans reach, not equal to it.  The throughputs of types that train
 alone add up nearly; where a type's memory is too small alone, mixes with others are searched.  Of
 few GPUs all mixes are.
-Invariant: a curve never falls: more GPUs can stay idle.
+Invariant: a curve never falls: more GPUs can stay idle.  Whoever keeps the rates of searches that
+were done before an interruption goes on from there.
 Source: goodput-optimised schedulers (Pollux) ask each job for such a curve.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 
 from planner.cluster.composition import Composition, Node
@@ -27,6 +28,7 @@ from planner.search.driver import search
 Curve = tuple[tuple[int, float], ...]
 Curves = dict[str, Curve]
 Mix = tuple[tuple[int, ...], float]
+Rates = MutableMapping[tuple[Node, ...], float]  # samples per second of short searches, by nodes
 
 _FEW = 16  # GPUs up to which each number is searched; beyond, half as many more each time
 _EVALUATIONS = 300  # of each search
@@ -36,7 +38,10 @@ _MOST_MIXED = 16  # GPUs of a mix
 
 
 def throughput_curves(
-    request: PlanRequest, profile: Profile, interrupted: Callable[[], bool] = never
+    request: PlanRequest,
+    profile: Profile,
+    interrupted: Callable[[], bool] = never,
+    known: Rates | None = None,
 ) -> Curves:
     """{GPU type: ((GPUs, samples per second), ...)}, for types that the profile knows.
 
@@ -45,12 +50,14 @@ def throughput_curves(
             budget, current plan and limits on GPUs do not count.
         profile: all costs.
         interrupted: whether to end now.
+        known: searches of this request and profile that were done; takes over further ones.
 
     Raises:
         KeyboardInterrupt: it was interrupted: part of the curves would mislead.
     """
+    rate_of = _short_searches(request, profile, interrupted, {} if known is None else known)
     return {
-        gpu_type: _curve(request, profile, nodes, interrupted)
+        gpu_type: _curve(nodes, rate_of)
         for gpu_type, nodes in _known_nodes(request, profile).items()
     }
 
@@ -60,6 +67,7 @@ def mixed_throughputs(
     profile: Profile,
     curves: Mapping[str, Curve],
     interrupted: Callable[[], bool] = never,
+    known: Rates | None = None,
 ) -> tuple[tuple[Mix, ...], bool]:
     """Throughput of several types in one plan: of all mixes where they are few.
 
@@ -70,6 +78,7 @@ def mixed_throughputs(
         profile: of the curves.
         curves: what `throughput_curves` found.
         interrupted: whether to end now.
+        known: see `throughput_curves`.
 
     Returns:
         GPUs by type, in the order of the sorted types, and samples per second, fewest GPUs first;
@@ -78,6 +87,7 @@ def mixed_throughputs(
     Raises:
         KeyboardInterrupt: it was interrupted.
     """
+    rate_of = _short_searches(request, profile, interrupted, {} if known is None else known)
     nodes = _known_nodes(request, profile)
     types = sorted(nodes)
     there = [sum(node.gpus for node in nodes[t]) for t in types]
@@ -90,7 +100,7 @@ def mixed_throughputs(
     for mix in asked:
         parts = [largest_first(nodes[t], gpus) for t, gpus in zip(types, mix, strict=True) if gpus]
         on = [node for part in parts for node in part.nodes]
-        rate = _throughput(request, profile, on, interrupted)
+        rate = rate_of(on)
         if rate:
             found.append((mix, rate))
     return tuple(found), is_complete
@@ -135,31 +145,38 @@ def _known_nodes(request: PlanRequest, profile: Profile) -> dict[str, list[Node]
     }
 
 
-def _curve(
-    request: PlanRequest, profile: Profile, nodes: list[Node], interrupted: Callable[[], bool]
-) -> Curve:
+def _curve(nodes: list[Node], rate_of: Callable[[Iterable[Node]], float]) -> Curve:
     points: list[tuple[int, float]] = []
     best = 0.0
     for gpus in _counts(sum(node.gpus for node in nodes)):
-        rate = _throughput(request, profile, largest_first(nodes, gpus).nodes, interrupted)
+        rate = rate_of(largest_first(nodes, gpus).nodes)
         if rate:
             best = max(best, rate)
             points.append((gpus, best))
     return tuple(points)
 
 
-def _throughput(
-    request: PlanRequest,
-    profile: Profile,
-    nodes: Iterable[Node],
-    interrupted: Callable[[], bool],
-) -> float:
+def _short_searches(
+    request: PlanRequest, profile: Profile, interrupted: Callable[[], bool], known: Rates
+) -> Callable[[Iterable[Node]], float]:
+    """Samples per second of a short search on nodes, done once; it ends between two of them."""
+
+    def rate_of(nodes: Iterable[Node]) -> float:
+        key = tuple(nodes)
+        if key not in known:
+            if interrupted():
+                raise KeyboardInterrupt
+            known[key] = _throughput(request, profile, key)
+        return known[key]
+
+    return rate_of
+
+
+def _throughput(request: PlanRequest, profile: Profile, nodes: Iterable[Node]) -> float:
     """Samples per second of a short search on these nodes; 0 without a plan.
 
     Where none fits without ZeRO, and the request lets it be used, it is.
     """
-    if interrupted():
-        raise KeyboardInterrupt
     short = replace(
         request,
         composition=Composition(tuple(nodes)),

@@ -40,7 +40,7 @@ from tests.fakes.faults import FakeFaults
 from tests.fakes.saves import FakeSaves
 from tests.fakes.worlds import FakeWorlds
 from worker.agent.admission import Refused, admit, advances, read_directive
-from worker.contract import Directive, RankExit, RankReport
+from worker.contract import Directive, RankExit, RankReport, Reason
 
 
 class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
@@ -182,7 +182,7 @@ class FakeCluster(FakeWorlds, FakeFaults, FakeSaves):
             worths=dict(self.worths),
         )
 
-    def weigh(self, sizes: NodeSizes) -> None:
+    def weigh(self, sizes: NodeSizes, _: Reason = "join") -> None:
         """What GPUs of each type are worth, said at the next tick."""
         self.weighed.append(sizes)
 

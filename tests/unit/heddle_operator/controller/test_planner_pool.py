@@ -17,6 +17,7 @@ from heddle_operator.controller.planner_client import PlannerClient
 from heddle_operator.controller.planner_pool import (
     NICER,
     USUAL_BYTES,
+    GaveWay,
     PlannerPool,
     SearchFailed,
     planner_memory_bytes,
@@ -24,6 +25,7 @@ from heddle_operator.controller.planner_pool import (
 from heddle_operator.controller.planner_server import GAVE_WAY, READY, SearchSettings
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.actions import RequestPlan
+from heddle_operator.state.worth import nodes_of
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import Plan
 
@@ -224,6 +226,45 @@ def test_what_gave_way_without_an_answer_is_asked_again():
         client.weigh(sizes)
         assert list(client._weighings) == [sizes]
         await client.close()
+
+    run(test, size=1)
+
+
+def test_a_weighing_that_gave_way_again_and_again_is_done_at_last():
+    """Each time it goes on where it gave way: a start may wait for it while others lose nodes."""
+
+    async def test(pool):
+        await pool.start()
+        sizes, times = (("h100", (8,) * 24), ("a100-40", (8,) * 24)), 0
+        large = replace(SETTINGS, model="llama3-8b", global_batch=512, sequence_length=2048)
+        while True:
+            weighing = asyncio.create_task(pool.weigh(large, nodes_of(sizes), "a", "start"))
+            await settle(pool)
+            await pool.search(SETTINGS, RequestPlan(nodes(2), None, reason="loss"), "b")
+            try:
+                found = await weighing
+                break
+            except GaveWay:
+                times += 1
+        assert found["curves"].keys() == {"h100", "a100-40"}
+        assert times > 0
+
+    run(test, size=1)
+
+
+def test_a_weighing_for_which_a_start_waits_is_before_a_search_for_a_join():
+    async def test(pool):
+        await pool.start()
+        long = replace(SETTINGS, budget_evaluations=None, budget_s=60.0)
+        joining = asyncio.create_task(pool.search(long, RequestPlan(LARGE, None), "a"))
+        await settle(pool)
+        client = PlannerClient(SETTINGS, Trigger(), pool=pool, job="b")
+        async with asyncio.timeout(30):
+            client.weigh((("demo-fast", (2,)),), "start")
+            early = await joining
+        assert GAVE_WAY in early["notes"]
+        await asyncio.gather(*client._weighings.values())
+        assert client.worths
 
     run(test, size=1)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from planner.cluster.composition import Composition, Node
 from planner.request import PlanRequest
 from planner.search.curves import mixed_throughputs, mixes, needed_mixes, throughput_curves
@@ -19,6 +21,17 @@ def test_a_curve_begins_where_the_memory_suffices_and_never_falls():
     for curve in curves.values():
         rates = [rate for _, rate in curve]
         assert rates == sorted(rates)
+
+
+def test_curves_that_were_interrupted_go_on_from_the_searches_that_were_done():
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:3 slow-0:2"))
+    whole = throughput_curves(request, demo_profile())
+    known, asked = {}, iter([False] * 3 + [True])
+    with pytest.raises(KeyboardInterrupt):
+        throughput_curves(request, demo_profile(), lambda: next(asked), known)
+    assert len(known) == 3
+    asked = iter([False] * 2)  # the searches that are left
+    assert throughput_curves(request, demo_profile(), lambda: next(asked), known) == whole
 
 
 def test_a_gpu_that_is_too_small_alone_is_searched_with_others():
