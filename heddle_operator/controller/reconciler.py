@@ -281,7 +281,7 @@ def nothing_is_left(decision: Decision, observed: Observed) -> bool:
     """Whether the job has ended, that is on record, and no pod of it runs."""
     is_busy = any(not isinstance(action, RecordEvent) for action in decision.actions)
     ended = decision.phase in ("Complete", "Failed") and not is_busy
-    return ended and all(pod.phase == "ended" for pod in observed.pods)
+    return ended and all(pod.phase == "ended" and not pod.lingers for pod in observed.pods)
 
 
 def batches(actions: Iterable[Action]) -> tuple[tuple[Action, ...], ...]:

@@ -108,7 +108,11 @@ def end_pods(view: View, ended: EpochRecord) -> tuple[tuple[EndPod | DeletePod, 
     """
     found: list[EndPod | DeletePod] = []
     left_s = (ended.closed_s or view.now) + view.settings.end_timeout_s - view.now
-    live = [pod for pod in view.observed.pods if pod.phase != "ended" and not pod.deleting]
+    live = [
+        pod
+        for pod in view.observed.pods
+        if (pod.phase != "ended" or pod.lingers) and not pod.deleting
+    ]
     for pod in live:
         if pod.phase == "pending":
             found.append(DeletePod(pod.name, "the job has ended"))

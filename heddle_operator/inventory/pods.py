@@ -1,7 +1,7 @@
 """From a Pod object to the pod as the decision loop sees it.
 
-Invariant: a pod that ended is "ended" whatever its exit code, and so is one whose node is dead and
-whose time is up: nobody is left who could say that it ended.
+Invariant: a pod that ended is "ended" whatever its exit code.  So is one whose worker ended beside a
+sidecar, and one whose node is dead and whose time is up: nobody is left who could say that it ended.
 Source: Kubernetes' pod life cycle.
 """
 
@@ -14,6 +14,7 @@ from heddle_operator.apis.labels import (
     CREATED_ANNOTATION,
     NODE_ANNOTATION,
     ORDINAL_ANNOTATION,
+    WORKER,
 )
 from heddle_operator.apis.times import wall_s
 from heddle_operator.inventory.host_ports import agent_port
@@ -55,6 +56,9 @@ def view_pod(
     notes = metadata.get("annotations") or {}
     deleting = metadata.get("deletionTimestamp")
     phase = _phase(status)
+    lingers = phase == "running" and _worker_ended(status)
+    if lingers:
+        phase = "ended"
     if deleting and not is_node_ready and now_wall_s > wall_s(deleting) + OVERDUE_S:
         phase = "ended"
     created = notes.get(CREATED_ANNOTATION)
@@ -74,6 +78,7 @@ def view_pod(
         notice=_disruption(status),
         problem=problem,
         cause=cause,
+        lingers=lingers,
     )
 
 
@@ -82,6 +87,14 @@ def _phase(status: Mapping[str, Any]) -> PodPhase:
     if found in ("Succeeded", "Failed"):
         return "ended"
     return "running" if found == "Running" else "pending"
+
+
+def _worker_ended(status: Mapping[str, Any]) -> bool:
+    """Whether the worker of a pod that runs has ended: a sidecar runs on, and holds its GPUs."""
+    return any(
+        row.get("name") == WORKER and "terminated" in (row.get("state") or {})
+        for row in status.get("containerStatuses") or ()
+    )
 
 
 def _address(status: Mapping[str, Any], port: int) -> str | None:

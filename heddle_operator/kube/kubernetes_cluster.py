@@ -33,7 +33,7 @@ from heddle_operator.kube.references.plan import PlanReference
 from heddle_operator.ports.cluster import ClusterAction
 from heddle_operator.ports.refused_pods import RefusedPods
 from heddle_operator.ports.trigger import Trigger
-from heddle_operator.resources.metadata import owner_of
+from heddle_operator.resources.metadata import owner_of, taken_off, taken_off_words
 from heddle_operator.resources.pods import WorkerDefaults, per_gpu_of, pod_body, pod_spec_of, trials
 from heddle_operator.state.actions import (
     AdoptPlan,
@@ -244,17 +244,30 @@ class KubeCluster:
             named = replace(action, name=name)
             body = pod_body(self.job, named, workers, self._now_wall_s, taken)
             try:
-                return await self._api.create(self._path("pods"), body)
+                return await self._whole(body, await self._api.create(self._path("pods"), body))
             except ApiRefused as error:
                 if error.status != 409:
                     raise
                 held = await self._held(name)
                 owner = owner_of(self.job, held) if held is not None else "earlier job"
                 if held is not None and owner == "this job":
-                    return held
+                    return await self._whole(body, held)
                 if owner == "earlier job" or name == further:  # the former goes by itself
                     raise
         raise AssertionError("the last name is made or refused")
+
+    async def _whole(self, asked: Body, made: Body) -> Body:
+        """The pod that was made; one that could not be found again is deleted.
+
+        Raises:
+            ApiRefused: admission took something off it.
+        """
+        what, metadata = taken_off(asked, made), made["metadata"]
+        if what:
+            path = self._path("pods", metadata["name"])
+            await self._api.delete(path, metadata["uid"], DELETE_GRACE_S)
+            raise ApiRefused(422, taken_off_words(metadata["name"], what))
+        return made
 
     async def _held(self, name: str) -> Body | None:
         """The pod of that name; None: it is gone.

@@ -18,6 +18,7 @@ from heddle_operator.kube.client import ApiRefused, KubeApi
 from heddle_operator.kube.paths import object_path
 from heddle_operator.ports.lone_request import LoneRequest
 from heddle_operator.ports.trigger import Trigger
+from heddle_operator.resources.metadata import taken_off, taken_off_words
 from heddle_operator.state.snapshot import Headroom
 from planner.pauses import doubled_s
 
@@ -134,6 +135,10 @@ class NamespaceRules:
                     refusals.append(str(error))
                     continue
             else:
+                what = taken_off(pod, made)
+                if what:
+                    refusals.append(taken_off_words(pod["metadata"]["name"], what))
+                    continue
                 self.priority = int((made.get("spec") or {}).get("priority") or 0)
             self._problem = ""
             return None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from heddle_operator.apis.errors import EarlierJobRemains, NameTaken
 from heddle_operator.apis.heddlejob import HeddleJob
-from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.apis.labels import JOB_LABEL, NODE_ANNOTATION, ORDINAL_ANNOTATION
 from heddle_operator.inventory.requests import owner_uid
 
 Body = dict[str, Any]
@@ -54,6 +54,30 @@ def owner_of(job: HeddleJob, body: Mapping[str, Any]) -> Owner:
     owners = body["metadata"].get("ownerReferences") or ()
     is_earlier = any(o.get("kind") == job.kind and o.get("name") == job.name for o in owners)
     return "earlier job" if is_earlier else "somebody"
+
+
+def taken_off(asked: Mapping[str, Any], made: Mapping[str, Any]) -> str:
+    """What admission took off a pod, without which it is not found again; "" if nothing.
+
+    Args:
+        asked: the pod as it was sent.
+        made: the pod as the API server holds it.
+    """
+    before, after = asked["metadata"], made["metadata"]
+    for kind, field, keys in (
+        ("label", "labels", (JOB_LABEL,)),
+        ("annotation", "annotations", (NODE_ANNOTATION, ORDINAL_ANNOTATION)),
+    ):
+        for key in keys:
+            wanted = (before.get(field) or {}).get(key)
+            if wanted is not None and (after.get(field) or {}).get(key) != wanted:
+                return f"the {kind} {key}"
+    return "" if owner_uid(after) == owner_uid(before) else "the owner reference"
+
+
+def taken_off_words(name: str, what: str) -> str:
+    """Sentence that admission took something off a pod of that name."""
+    return f"admission took {what} off pod {name}; exempt Heddle's pods from the webhook or policy"
 
 
 def check_owned(job: HeddleJob, body: Mapping[str, Any], kind: str) -> None:

@@ -79,6 +79,7 @@ class ObservedPod:
         notice: why its GPUs must be left, in words (one is unhealthy); "" while they need not.
         problem: why it does not start, in words (an image that is not there); "" while it may.
         cause: which kind of problem that is.
+        lingers: its worker has ended, and a sidecar runs on and holds its GPUs.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ObservedPod:
     problem: str = ""
     cause: StartCause = "container"
     leaving_at_s: float | None = None
+    lingers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

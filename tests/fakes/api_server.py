@@ -13,7 +13,7 @@ import itertools
 import json
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -41,6 +41,7 @@ class FakeApiServer:
         self.cuts = False  # each watch ends at once, and tells nothing
         self.watch_error = 0  # code of an error that is all that a watch tells; 0: none
         self.again_s = ""  # header Retry-After of refusals
+        self.admission: Callable[[Body], Body] = lambda body: body  # what it makes of a new object
         self.lie: str | None = None  # body of every answer, with status 200
         self._versions = itertools.count(1)
         self._changed = asyncio.Condition()
@@ -167,6 +168,7 @@ class FakeApiServer:
 
     async def _post(self, request: web.Request, path: str) -> web.StreamResponse:
         body = _managed(request, await request.json())
+        body = self.admission(body)
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             return _status(409, f'{path.rsplit("/", 1)[1]} "{body["metadata"]["name"]}" exists')

@@ -62,6 +62,14 @@ def test_pods_that_have_ended_or_are_being_deleted_are_let_be():
     assert ended_at(cluster, a={"phase": "ended"}, b={"deleting": True}) == ((), None)
 
 
+def test_a_pod_of_an_ended_job_whose_sidecar_runs_on_is_deleted_in_time():
+    _, cluster = running("a")
+    lingers = {"phase": "ended", "lingers": True}
+    assert ended_at(cluster, a=lingers) == ((), ASK_AGAIN_S)
+    (action,), _ = ended_at(cluster, later=LIMITS.end_timeout_s, a=lingers)
+    assert isinstance(action, DeletePod)
+
+
 def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
     _, cluster = running("a")
     cluster.unreachable["tiny-a-0"] = cluster.now

@@ -44,6 +44,20 @@ def test_a_pod_that_ended_has_failed(phase):
     assert (view(a_pod(phase)).phase, view(a_pod(phase)).address) == ("ended", None)
 
 
+def test_a_pod_whose_worker_ended_beside_a_sidecar_has_ended_and_lingers():
+    killed = {"exitCode": 137, "reason": "OOMKilled"}
+    rows = [
+        {"name": "sidecar", "state": {"running": {}}},
+        {"name": "worker", "state": {"terminated": killed}},
+    ]
+    seen = view(a_pod(containerStatuses=rows))
+    assert (seen.phase, seen.lingers, seen.address) == ("ended", True, None)
+    assert seen.problem == "worker ended with exit status 137 (OOMKilled)"
+    rows[1] = {"name": "worker", "state": {"running": {}}}
+    seen = view(a_pod(containerStatuses=rows))
+    assert (seen.phase, seen.lingers) == ("running", False)
+
+
 def waiting(reason, message=None):
     return {"containerStatuses": [{"name": "worker", "state": {"waiting": {
         "reason": reason, "message": message}}}]}  # fmt: skip

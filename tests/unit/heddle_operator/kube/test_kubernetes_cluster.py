@@ -57,6 +57,29 @@ def test_what_was_written_is_seen_before_any_watch_tells(run):
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("labels", {}, "the label heddle.dev/job"),
+        ("annotations", {"heddle.dev/ordinal": "0"}, "the annotation heddle.dev/node"),
+        ("ownerReferences", [], "the owner reference"),
+    ],
+)
+def test_a_pod_that_admission_makes_unknown_is_deleted_and_said(run, field, value, what):
+    async def test(around, server):
+        await around.adapter.apply(ADOPT)
+        server.admission = lambda body: {**body, "metadata": {**body["metadata"], field: value}}
+        await around.adapter.apply(POD)
+        (refusal,) = (await around.adapter.observe()).refusals
+        assert f"admission took {what} off pod tiny-a-0" in refusal.message
+        assert not server.of("pods")
+        server.admission = lambda body: body
+        await around.adapter.apply(POD)
+        assert [pod.name for pod in (await around.adapter.observe()).pods] == ["tiny-a-0"]
+
+    run(test)
+
+
 def test_a_pod_is_asked_to_go_once_while_it_terminates(run):
     async def test(around, server):
         await around.adapter.apply(POD)

@@ -45,6 +45,18 @@ def quota(used):
     return {"status": {"hard": {"pods": "3"}, "used": {"pods": str(used)}}}
 
 
+def test_a_label_that_admission_takes_off_is_known_before_a_pod_is_made(run):
+    async def test(rules, server):
+        pod = {**POD, "metadata": {**POD["metadata"], "labels": {"heddle.dev/job": "tiny"}}}
+        server.admission = lambda _: POD
+        said = await rules.template_problem(lambda: (pod,), 0.0)
+        assert said.startswith("admission took the label heddle.dev/job off pod tiny-dry-run")
+        server.admission = lambda body: body
+        assert await rules.template_problem(lambda: (pod,), TRY_AGAIN_S[1]) == ""
+
+    run(test)
+
+
 def test_the_quotas_of_the_namespace_limit_the_job(run):
     async def test(rules, server):
         assert rules.headroom({}, 0.0) == Headroom()
