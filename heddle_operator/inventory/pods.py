@@ -1,7 +1,7 @@
 """From a Pod object to the pod as the decision loop sees it.
 
-Invariant: a pod that ended is "ended" whatever its exit code.  So is one whose worker ended beside a
-sidecar, and one whose node is dead and whose time is up: nobody is left who could say that it ended.
+Invariant: a pod that ended is "ended" whatever its exit code.  So is one whose worker ended beside
+a sidecar, and one whose node is dead and whose time is up: nobody is left who could say so.
 Source: Kubernetes' pod life cycle.
 """
 

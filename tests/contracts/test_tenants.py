@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+import yaml
 
 from heddle_operator.apis.heddlejob import load_job
 from heddle_operator.resources.pods import WorkerDefaults, pod_body
@@ -75,6 +76,23 @@ def test_the_default_worker_pod_passes_the_strictest_pod_security(
         # it may be gone: its job is none, so the garbage collector deletes it
         name = pod["metadata"]["name"]
         control_plane.kubectl("delete", "pod", "-n", namespace, name, "--ignore-not-found")
+
+
+def test_the_pods_of_the_chart_pass_the_strictest_pod_security(
+    control_plane: Cluster, namespace: str
+) -> None:
+    enforced = "pod-security.kubernetes.io/enforce=restricted"
+    control_plane.kubectl("label", "namespace", namespace, enforced)
+    rendered = control_plane.helm("template", "trial", str(CHART), "--namespace", namespace)
+    bodies = [body for body in yaml.safe_load_all(rendered) if body]
+    specs = [body["spec"]["template"]["spec"] for body in bodies if body["kind"] == "Deployment"]
+    specs += [body["spec"] for body in bodies if body["kind"] == "Pod"]
+    assert len(specs) == 2
+    for spec in specs:
+        spec.pop("serviceAccountName", None)  # which is not there
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trial"}, "spec": spec}
+        where = ("--namespace", namespace, "--dry-run=server", "--filename=-")
+        control_plane.kubectl("create", *where, stdin=json.dumps(pod))
 
 
 ROLE = ("--verb=get,list,watch,create,update,patch,delete", "--resource=heddlejobs.heddle.dev")
