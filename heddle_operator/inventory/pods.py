@@ -24,14 +24,22 @@ from heddle_operator.state.snapshot import ObservedPod, PodPhase
 from worker.contract import RELEASE_BEFORE_S
 
 # Why a container waits that will not start by waiting longer.
+# Source: pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime of Kubernetes.
 _STUCK: Mapping[str, StartCause] = {
     "ErrImagePull": "image",
     "ImagePullBackOff": "image",
     "ErrImageNeverPull": "image",
     "InvalidImageName": "image",
+    "ImageInspectError": "image",
+    "RegistryUnavailable": "image",
+    "SignatureValidationFailed": "image",
     "CreateContainerConfigError": "container",
     "CreateContainerError": "container",
     "RunContainerError": "container",
+    "PreCreateHookError": "container",
+    "PreStartHookError": "container",
+    "PostStartHookError": "container",
+    "CrashLoopBackOff": "container",  # of an init container that is to run beside the worker
 }
 # The kubelet has fewer devices than the API server shows: its plugin has yet to register.
 _REJECTED = ("UnexpectedAdmissionError", "OutOf")

@@ -1,4 +1,4 @@
-"""Before a real API server: late, refused, lying or silent answers, and watches that are cut off."""
+"""Before a real API server: late, refused, lying or silent answers, and watches cut off."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Faults:
     is_silent: bool = False
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Disorder:
     """The proxy.
 
@@ -156,7 +156,7 @@ async def a_disorder(kubeconfig: Path) -> AsyncIterator[Disorder]:
     verified = ssl.create_default_context(cafile=found.ssl_ca_cert)
     if found.cert_file:
         verified.load_cert_chain(found.cert_file, found.key_file)
-    disorder = Disorder(found.host, verified)
+    disorder = Disorder(server=found.host, verified=verified)
     app = web.Application(client_max_size=1 << 26)
     app.router.add_route("*", "/{path:.*}", disorder.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)

@@ -158,26 +158,6 @@ def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
     run(tmp_path, test)
 
 
-def test_a_deleted_job_that_a_finalizer_holds_says_so_in_its_status(tmp_path):
-    async def test(server, controller, cache):
-        controller.start()
-        body = a_body()
-        path = await apply(server, controller, body)
-        trains = {"type": "Running", "status": "True", "reason": "Training", "message": ""}
-        await server.until(lambda s: message(s, path))
-        held = deleted(server.objects[path])
-        held["metadata"]["finalizers"] = ["example.com/audit"]
-        held["status"] = {"phase": "Running", "conditions": [trains]}
-        controller.put(held)
-        await server.until(lambda s: "example.com/audit" in message(s, path))
-        status = server.objects[path]["status"]
-        found = {row["type"]: (row["status"], row["reason"]) for row in status["conditions"]}
-        assert status["phase"] == "Terminating"
-        assert found["Running"] == found["Ready"] == ("False", "JobDeleted")
-
-    run(tmp_path, test)
-
-
 @pytest.mark.parametrize("event", ["start", "lead", "put"])
 def test_the_pods_of_a_job_that_was_deleted_while_nobody_led_go_too(tmp_path, event):
     async def test(server, controller, cache):

@@ -69,6 +69,13 @@ def waiting(reason, message=None):
         (waiting("ImagePullBackOff", "Back-off: x"), "image", "ImagePullBackOff: Back-off: x"),
         (waiting("InvalidImageName"), "image", "InvalidImageName"),
         (waiting("CreateContainerConfigError"), "container", "CreateContainerConfigError"),
+        (waiting("ImageInspectError"), "image", "ImageInspectError"),
+        (waiting("SignatureValidationFailed"), "image", "SignatureValidationFailed"),
+        (waiting("PostStartHookError"), "container", "PostStartHookError"),
+        (
+            {"initContainerStatuses": waiting("CrashLoopBackOff")["containerStatuses"]},
+            *("container", "CrashLoopBackOff"),
+        ),
         (waiting("ContainerCreating"), "container", ""),
         (
             {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
