@@ -149,10 +149,12 @@ def test_the_pods_of_a_job_that_was_deleted_go_at_once(tmp_path):
     async def test(server, controller, cache):
         controller.start()
         body = a_body()
-        await apply(server, controller, body)
+        path = await apply(server, controller, body)
         await add_pod(server, cache)
-        controller.put(deleted(body))
-        await server.until(lambda s: not s.of("pods"))
+        held = deleted(body)
+        held["metadata"]["finalizers"] = ["example.com/audit"]
+        controller.put(held)
+        await server.until(lambda s: not s.of("pods") and "example.com/audit" in message(s, path))
         controller.drop(body)  # the deletion itself, told later
 
     run(tmp_path, test)

@@ -10,7 +10,13 @@ import pytest
 
 from heddle_operator.epochs.decide import decide
 from heddle_operator.report.conditions import HolderCount, summary_of
-from heddle_operator.report.status import count_holders, refused_status, status_of, waiting_status
+from heddle_operator.report.status import (
+    count_holders,
+    deleted_status,
+    refused_status,
+    status_of,
+    waiting_status,
+)
 from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.plan_reply import PlanKey, PlanReply
@@ -95,6 +101,19 @@ def test_a_job_on_which_the_operator_fails_keeps_its_phase_and_its_other_conditi
     told = ("Ready", "Stalled")
     assert found["conditions"][2:] == [r for r in before["conditions"] if r["type"] not in told]
     assert (condition(found, "Accepted")["status"]) == "True"
+
+
+def test_a_deleted_job_does_not_run_and_names_the_finalizers_that_hold_it():
+    rows = [{"type": "Running", "status": "True"}, {"type": "Planned", "status": "True"}]
+    found = deleted_status(3, ("a/x", "b/y"), {"phase": "Running", "conditions": rows}, "T2")
+    assert found["phase"] == "Terminating"
+    assert found["message"].endswith("it stays until its finalizers go: a/x and b/y")
+    conditions = {row["type"]: (row["status"], row.get("reason")) for row in found["conditions"]}
+    assert conditions == {
+        "Ready": ("False", "JobDeleted"),
+        "Running": ("False", "JobDeleted"),
+        "Planned": ("True", None),
+    }
 
 
 def test_a_job_that_goes_on_says_what_is_wrong_with_its_spec():
