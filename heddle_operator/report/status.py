@@ -37,7 +37,6 @@ from heddle_operator.state.speeds.type_speed import type_speeds
 from planner.model.shape import ModelShape
 from planner.plans.pieces import node_counts
 from planner.plans.plan import Plan
-from planner.wording import joined
 from worker.contract import SaveRecord, StepRecord
 
 STATUS_BYTES = 8192  # of JSON, whatever the number and the names of nodes
@@ -216,7 +215,7 @@ def deleted_status(
     """
     sentence = (
         f"the job is deleted and its pods end; it stays until its finalizers go: "
-        f"{joined(finalizers)}"
+        f"{', '.join(finalizers)}"
     )
     conditions = (
         Condition("Ready", False, "JobDeleted", sentence),

@@ -107,7 +107,7 @@ def test_a_deleted_job_does_not_run_and_names_the_finalizers_that_hold_it():
     rows = [{"type": "Running", "status": "True"}, {"type": "Planned", "status": "True"}]
     found = deleted_status(3, ("a/x", "b/y"), {"phase": "Running", "conditions": rows}, "T2")
     assert found["phase"] == "Terminating"
-    assert found["message"].endswith("it stays until its finalizers go: a/x and b/y")
+    assert found["message"].endswith("it stays until its finalizers go: a/x, b/y")
     conditions = {row["type"]: (row["status"], row.get("reason")) for row in found["conditions"]}
     assert conditions == {
         "Ready": ("False", "JobDeleted"),
