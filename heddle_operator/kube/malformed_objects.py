@@ -46,7 +46,7 @@ class MalformedObjects:
             return None
 
 
-def what_is_wrong(error: Exception) -> str:
+def what_is_wrong(error: BaseException) -> str:
     """An error of reading in a few words, on one line."""
     words = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

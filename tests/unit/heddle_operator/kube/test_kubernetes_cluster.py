@@ -11,6 +11,7 @@ import pytest
 
 from heddle_operator.apis.errors import ClusterUnavailable
 from heddle_operator.epochs.members import further_pod_name
+from heddle_operator.kube.client import AGAIN_S
 from heddle_operator.kube.kubernetes_cluster import PODS_AT_ONCE
 from heddle_operator.resources.pinned_workers import workers_to_json
 from heddle_operator.resources.pods import WorkerDefaults
@@ -40,6 +41,18 @@ def test_a_server_that_is_gone_is_asked_again_later(run):
             with pytest.raises(ClusterUnavailable):
                 await around.adapter.apply(action)
         assert (await around.adapter.observe()).refusals == ()
+
+    run(test)
+
+
+def test_a_server_that_names_a_time_is_asked_again_then(run):
+    async def test(around, server):
+        server.refuses["POST configmaps"] = (429, "too many requests")
+        for told, again_s in (("7", 7.0), ("3600", AGAIN_S), ("soon", None)):
+            server.again_s = told
+            with pytest.raises(ClusterUnavailable) as refused:
+                await around.adapter.apply(ADOPT)
+            assert refused.value.again_s == again_s
 
     run(test)
 
