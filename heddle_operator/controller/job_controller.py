@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,6 +49,7 @@ from planner.errors import HeddleError
 
 LOG = logging.getLogger(__name__)
 LOOK_PAUSE_S, LOOK_BURST = 0.05, 20  # agents and others decide how often a job is looked at
+PROTECT_PAUSE = 3.0  # times the duration of a try to protect pods that failed
 
 
 class JobController:
@@ -79,6 +81,7 @@ class JobController:
         self._is_gone = False
         self._work: JobWork | None = None
         self._rests = False
+        self._protect_again_s = -math.inf
 
     def gone(self) -> None:
         """The job was deleted: when this is cancelled, its pods are told not to train on."""
@@ -285,16 +288,20 @@ class JobController:
         """Let evictions do what they may do now, and keep the token that new pods need.
 
         Answers the seconds until that is tried again, if it failed.  A failure keeps nothing else
-        from the job: its status is what says it.
+        from the job: its status is what says it.  Where it takes long to fail, as behind a silent
+        webhook, most passes go without a try.
         """
-        again: float | None = None
+        began_s, again = time.monotonic(), None
+        if began_s < self._protect_again_s:
+            return self._protect_again_s - began_s
         pods = self._own("Pod")
         for work in (partial(objects.write_budgets, pods, drain), objects.keep_token):
             try:
                 await work()
             except ApiRefused as error:
                 LOG.warning("%s", error)
-                again = RETRY_S
+                again = max(RETRY_S, PROTECT_PAUSE * (time.monotonic() - began_s))
+                self._protect_again_s = time.monotonic() + again
         return again
 
     async def _expire(self, objects: JobObjects, observed: Observed) -> None:

@@ -154,6 +154,20 @@ def test_a_budget_of_somebody_else_is_said_while_the_job_trains(run):
     run(test, before={BUDGET: {"spec": {"minAvailable": 7}}})
 
 
+def test_a_budget_that_cannot_be_written_is_not_tried_at_each_look(run):
+    async def test(stage, port):
+        stage.server.refuses["GET poddisruptionbudgets/tiny"] = (500, "a webhook is silent")
+        await stage.start_pod(port)
+        await stage.phase("Running")
+        stage.server.requests.clear()
+        for _ in range(20):
+            stage.run.trigger.set()
+            await asyncio.sleep(0.05)
+        assert stage.server.requests.count(("GET", BUDGET)) <= 1
+
+    run(test)
+
+
 def test_a_template_that_opens_the_node_is_refused_in_a_condition(run):
     volume = {"name": "host", "hostPath": {"path": "/"}}
 
