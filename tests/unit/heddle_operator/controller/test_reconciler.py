@@ -11,7 +11,12 @@ import pytest
 from heddle_operator.apis.errors import ClusterConflict, ClusterUnavailable
 from heddle_operator.controller import reconciler
 from heddle_operator.controller.arbiter import PriorityArbiter
-from heddle_operator.controller.reconciler import Reconciler, batches
+from heddle_operator.controller.reconciler import (
+    Reconciler,
+    batches,
+    nothing_is_left,
+    with_allowance,
+)
 from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.emitted_events import BURST
 from heddle_operator.state.actions import (
@@ -26,7 +31,7 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import a_cluster, a_job
+from tests.fakes.operator import a_cluster, a_job, running, view_of
 
 
 class Effects:
@@ -303,3 +308,25 @@ def test_plans_are_priced_by_the_wire_that_pods_report(said, priced):
     asyncio.run(asyncio.wait_for(until_trained(), 20))
     assert loop.job.workload.wire == priced
     assert effects.priced == ["nccl", *([priced] if priced != "nccl" else [])]
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_gpu_types_are_weighed_as_urgently_as_what_waits_for_them(trains):
+    arbiter, asked, views = PriorityArbiter(), [], {}
+    for cluster in (running("a").cluster, a_cluster(a_job(), "a")):
+        cluster.add_node("b", "demo-slow", 1)
+        does = bool(cluster.pods)
+        named = a_job().metadata.model_copy(update={"uid": str(does)})
+        job = a_job().model_copy(update={"metadata": named})
+        views[does] = view_of(job, cluster.snapshot(), cluster.now)
+        with_allowance(arbiter, views[does], lambda *_: None)  # jobs weigh only beside others
+    with_allowance(arbiter, views[trains], lambda _, reason: asked.append(reason))
+    assert asked == ["join" if trains else "start"]
+
+
+def test_a_job_that_ended_is_looked_at_until_no_sidecar_of_it_runs_on():
+    seen = running("a").cluster.snapshot()
+    decision = Decision(actions=(), phase="Complete", message="")
+    for lingers in (True, False):
+        pods = tuple(replace(pod, phase="ended", lingers=lingers) for pod in seen.pods)
+        assert nothing_is_left(decision, replace(seen, pods=pods)) is not lingers
