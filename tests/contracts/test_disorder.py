@@ -15,7 +15,7 @@ from tests.fakes.disorder import a_disorder
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 JOBS = "/apis/heddle.dev/v1alpha1/namespaces/default/heddlejobs"
-LEASE_S, FAULT_S = 8, 10
+LEASE_S, FAULT_S = 12, 12
 PODS_MOST = 10 * FAULT_S  # lists and watches of pods, of two collections
 LEADS = "heddle_operator_is_leader 1.0"
 
@@ -46,7 +46,7 @@ async def leads(port):
 @pytest.mark.parametrize(
     ("fault", "keeps_lease"),
     [
-        ({"late_s": LEASE_S / 4}, True),
+        ({"late_s": LEASE_S / 6}, True),
         ({"watch_s": 1.0}, True),
         ({"watch_s": 0.0}, True),
         ({"gone": True}, True),
