@@ -49,11 +49,11 @@ def seconds_by_rank(
     """
     node = [seat.node for seat in ranks.seats]
     groups = [  # by members, once: so many ranks are not hashed again and again
-        (members, Counter([node[rank] for rank in members]), each)
+        (members, {node[rank] for rank in members}, each)
         for members, each in sent.items()
         if len(members) > 1
     ]
-    crossing = [members for members, on, _ in groups if len(on) > 1]
+    crossing = [members for members, names, _ in groups if len(names) > 1]
     sharing = (
         _rings_by_node(crossing, node)
         if profile.rings
@@ -69,11 +69,14 @@ def seconds_by_rank(
     slowest_first = sorted(nic, key=lambda name: (nic[name].bandwidth_bytes_per_s, name))
     slowness = {name: index for index, name in enumerate(slowest_first)}
     seconds = [0.0] * len(node)
-    for members, on, each in groups:
-        rings = {(type_of[name], count) for name, count in on.items() if count > 1}
-        links = [profile.inside_ring(*ring) for ring in rings]
-        if len(on) > 1:
-            links.append(nic[min(on, key=slowness.__getitem__)])
+    for members, names, each in groups:
+        links = []
+        if len(names) > 1:
+            links.append(nic[min(names, key=slowness.__getitem__)])
+        if len(names) < len(members):
+            on = Counter([node[rank] for rank in members])
+            rings = {(type_of[name], count) for name, count in on.items() if count > 1}
+            links += [profile.inside_ring(*ring) for ring in rings]
         taken_s = each.messages * max(link.seconds(each.num_bytes) for link in links)
         for rank in members:
             seconds[rank] += taken_s
