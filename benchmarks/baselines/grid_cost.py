@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from benchmarks.baselines.interface import Question
 from benchmarks.baselines.layout import Grid, GridStage, Group
 from planner.cost import formulas
+from planner.cost.collectives import Sent, in_buckets
 from planner.cost.links import EdgeEnd, edge_seconds, nic_of
 from planner.cost.memory import (
     StageSlot,
@@ -29,7 +30,6 @@ from planner.cost.memory import (
 from planner.cost.stage import stage_seconds
 from planner.cost.weight_broadcasts import spread_parameters
 from planner.plans.plan import Stage
-from planner.profiles.profile import LinkCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,10 @@ class _Pricing:
         first = self._slot(index, self._grid.stages[index].groups[0])
         blocks = self._grid.stages[index].blocks
         numel = sum(slot_parameters(self._workload.model, first, blocks))
-        num_bytes = numel * rule_of(self._workload).gradient
-        return self._link(index).seconds(formulas.ring_factor(members) * num_bytes)
+        rule = rule_of(self._workload)
+        bucket_bytes = rule.bucket * rule.gradient
+        sent = in_buckets(numel * rule.gradient, bucket_bytes, formulas.ring_factor(members))
+        return self._collective_s(index, sent)
 
     def broadcast_s(self, index: int) -> float:
         """The broadcasts of a stage's weights over its groups, with ZeRO 1."""
@@ -212,24 +214,26 @@ class _Pricing:
         first = self._slot(index, self._grid.stages[index].groups[0])
         blocks = self._grid.stages[index].blocks
         numel = sum(spread_parameters(self._workload.model, first, blocks))
-        num_bytes = numel * rule_of(self._workload).weight
-        sent = formulas.broadcast_factor(members) * num_bytes
-        return members * self._link(index).seconds(sent / members)
+        rule = rule_of(self._workload)
+        of_each = numel * rule.weight / members
+        factor = formulas.broadcast_factor(members)
+        sent = in_buckets(of_each, rule.bucket * rule.weight, factor)
+        return members * self._collective_s(index, sent)
 
-    def _link(self, index: int) -> LinkCost:
-        """Of the collectives of a stage over its groups."""
-        stage = self._grid.stages[index]
-        first = stage.groups[0]
-        kinds = {group.gpus[0][0]: group.gpu_type for group in stage.groups}
-        if len(kinds) == 1:
-            return self._profile.inside_ring(first.gpu_type, len(stage.groups))
-        cards = [
-            nic_of(self._profile, kind, self._nics.get(node)).shared_by(
-                formulas.nic_share(self._rings[node], 1)
-            )
-            for node, kind in kinds.items()
-        ]
-        return min(cards, key=lambda card: card.bandwidth_bytes_per_s)
+    def _collective_s(self, index: int, sent: Sent) -> float:
+        """Seconds of a collective of a stage over its groups."""
+        groups = self._grid.stages[index].groups
+        on = Counter((group.gpus[0][0], group.gpu_type) for group in groups)
+        links = [self._profile.inside_ring(kind, n) for (_, kind), n in on.items() if n > 1]
+        if len(on) > 1:
+            cards = [
+                nic_of(self._profile, kind, self._nics.get(node)).shared_by(
+                    formulas.nic_share(self._rings[node], 1)
+                )
+                for node, kind in on
+            ]
+            links.append(min(cards, key=lambda card: card.bandwidth_bytes_per_s))
+        return sent.messages * max(link.seconds(sent.num_bytes) for link in links)
 
     def optimizer_s(self, index: int) -> float:
         """The slowest optimizer step of a stage."""

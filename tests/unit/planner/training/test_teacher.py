@@ -38,7 +38,7 @@ def test_what_is_taught_can_be_repeated():
 
 
 def test_a_lesson_that_begins_with_a_plan_is_no_worse_than_the_plan():
-    environment = environment_on("h100=2x4,a100-40=9x1", SCHEMA)
+    environment = environment_on("h100=2x4,a100-40=4x4+9x1", SCHEMA)
     tables, limits = environment.pricing.tables, environment.limits
     first = teach(tables, limits, 300, 1)
     second = teach(tables, limits, 10, 2, first.templates)
