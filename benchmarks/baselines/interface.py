@@ -31,7 +31,7 @@ class Question:
 class Budget:
     """What ends a search before it is through: seconds, or plans that its own formula priced."""
 
-    seconds: float = math.inf
+    seconds: float = math.inf  # of the processor: other work takes nothing from a search
     evaluations: float = math.inf
 
 
@@ -49,7 +49,7 @@ class Answer:
 
     plans: tuple[RankedPlan, ...]
     plans_priced: int  # by its own formula
-    seconds: float  # of the search
+    seconds: float  # of the search, by the processor's clock
     finished: bool  # whether it went through its whole space
 
 
@@ -58,7 +58,7 @@ Baseline = Callable[[Question, Budget], Answer]
 
 
 class Meter:
-    """Counts what a search spends, and keeps what it found.
+    """Counts what a search spends, and keeps what it found; every search is one thread.
 
     Attributes:
         budget: what ends the search.
@@ -66,7 +66,7 @@ class Meter:
         found: those that are kept, in the order in which they were found.
     """
 
-    def __init__(self, budget: Budget, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, budget: Budget, clock: Callable[[], float] = time.process_time) -> None:
         """Start the clock."""
         self.budget, self.priced = budget, 0
         self.found: list[RankedPlan] = []

@@ -44,7 +44,10 @@ def read_options(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--beside", default=",".join(MEASURES), help="further measurements, for example sweep"
     )
-    parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="of each baseline a cell")
+    parser.add_argument("--planners", default="", help="some alone, for example metis,heddle-3")
+    parser.add_argument(
+        "--budget-s", type=float, default=BUDGET_S, help="of each baseline a cell, of the processor"
+    )
     parser.add_argument("--again", action="store_true", help="plan what is stored too")
     parser.add_argument("--plans", type=Path, default=FOLDER, help="folder of the stored plans")
     parser.add_argument("--output", type=Path, default=FOLDER_OF_PAGES, help="folder of the pages")
@@ -80,7 +83,14 @@ def main(given: list[str] | None = None) -> int:
         if options.part == "plans":
             figures = options.figures.split(",") if options.figures else ()
             cells = [cell for name in figures for cell in cells_of(name)]
-            plan_cells(cells, options.budget_s, say, options.plans, again=options.again)
+            plan_cells(
+                cells,
+                options.budget_s,
+                say,
+                options.plans,
+                planners=options.planners.split(",") if options.planners else (),
+                again=options.again,
+            )
             for name in options.beside.split(",") if options.beside else ():
                 measure(name, options.plans, again=options.again)
         else:

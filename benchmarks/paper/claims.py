@@ -112,8 +112,9 @@ def cut_off(planner: str, figure: str) -> Callable[[Found], Verdict]:
         if not rows:
             return UNKNOWN
         ended = sum(not row.finished for row in rows)
-        budget = max(row.budget_s for row in rows)
-        said = f"cut off in {ended} of {len(rows)} cells, at {budget:g} s of ours"
+        budgets = sorted({row.budget_s for row in rows})
+        given = " to ".join(f"{budget:g} s" for budget in (budgets[0], budgets[-1])[: len(budgets)])
+        said = f"cut off in {ended} of {len(rows)} cells, at {given} of ours"
         return Verdict(said, ended == len(rows))
 
     return judge

@@ -25,6 +25,8 @@ from benchmarks.paper.planners import NAMES
 from benchmarks.paper.results import CellResults, results_of
 from benchmarks.paper.store import FOLDER, read_measured
 from benchmarks.paper.tables import as_json, behind, details, never_first, throughputs
+from planner.errors import InvalidRequest
+from planner.wording import reason_of
 
 MEASURES = ("planner", "benchmarks/baselines", "benchmarks/paper")
 FOLDER_OF_PAGES = PAGES / "paper"
@@ -63,7 +65,14 @@ def draw(folder: Path = FOLDER_OF_PAGES, plans: Path = FOLDER) -> list[Path]:
     Raises:
         InvalidRequest: a file cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(
+            f"the pages cannot be written to {folder}: {reason_of(error)}; give another folder",
+            field="output",
+            code="Unwritable",
+        ) from None
     found: dict[str, tuple[CellResults, ...]] = {}
     written = []
     for figure in FIGURES:
@@ -185,13 +194,13 @@ formula prices it.
 
 
 def _loads(cells: Sequence[CellResults]) -> str:
-    """How busy the machine was, which shortens what a budget of seconds buys."""
+    """How busy the machine was, which shortens what a budget of the wall's seconds buys."""
     loads = [load for one in cells for load in one.loads]
     if not loads:
         return "Nobody noted the load of the machine."
     return (
-        f"Other work ran too: the load of the machine was {min(loads):g} to {max(loads):g}, so a "
-        f"budget of seconds\nbought less than on a quiet one."
+        f"Other work ran too: the load of the machine was {min(loads):g} to {max(loads):g}, and "
+        f"a search counts the\nseconds of the processor, or of the wall before 2026-11-30."
     )
 
 

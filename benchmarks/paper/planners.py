@@ -6,6 +6,7 @@ A name is `sailor`, `sailor-moe` or `heddle-0.5`; `heddle-same` has the baseline
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -118,7 +119,7 @@ def _heddle_row(question: Question, planner: str, budget_s: float) -> dict[str, 
         allow_ep=planner != NO_EP,
         threads=1,
     )
-    trial = try_out(request, question.profile)
+    trial = try_out(request, question.profile, time.process_time)
     row: dict[str, Any] = {
         "budget_s": budget_s,
         "seconds": round(trial.seconds, 3),

@@ -7,20 +7,46 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.paper.cells import Cell
-from benchmarks.paper.planners import budget_of, plan_cell, planners_of, searches
+from benchmarks.paper.planners import NAMES, budget_of, plan_cell, planners_of, searches
 from benchmarks.paper.store import FOLDER, is_kept, read_cell, stamped, write_cell
+from planner.errors import InvalidRequest
+from planner.wording import did_you_mean
 
 Say = Callable[[str], None]
 
 
 def left_to_plan(
-    cells: Sequence[Cell], budget_s: float, folder: Path = FOLDER, *, again: bool = False
+    cells: Sequence[Cell],
+    budget_s: float,
+    folder: Path = FOLDER,
+    *,
+    planners: Sequence[str] = (),
+    again: bool = False,
 ) -> list[tuple[Cell, str]]:
-    """(cell, search) that the store does not hold with as many seconds."""
+    """(cell, search) that the store does not hold with as many seconds.
+
+    Args:
+        cells: to plan.
+        budget_s: seconds of each baseline.
+        folder: of the store.
+        planners: whose searches are wanted; all unless stated.
+        again: whether it counts as if the store held nothing.
+
+    Raises:
+        InvalidRequest: there is no such planner.
+    """
+    for name in planners:
+        if name not in NAMES:
+            raise InvalidRequest(
+                f"planner {name!r} is unknown{did_you_mean(name, NAMES)}; the planners are "
+                f"{', '.join(NAMES)}",
+                field="planners",
+                code="Unknown",
+            )
     found = []
     for cell in cells:
         rows = {} if again else read_cell(cell, folder)
-        wanted = planners_of(cell)
+        wanted = [name for name in planners_of(cell) if not planners or name in planners]
         missing = [
             searches(name)
             for name in wanted
@@ -36,11 +62,12 @@ def plan_cells(
     say: Say,
     folder: Path = FOLDER,
     *,
+    planners: Sequence[str] = (),
     again: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> None:
     """Plan what is left; each row is stored as soon as it is there."""
-    asked = left_to_plan(cells, budget_s, folder, again=again)
+    asked = left_to_plan(cells, budget_s, folder, planners=planners, again=again)
     begun_s = clock()
     for done, (cell, name) in enumerate(asked):
         passed_s = clock() - begun_s

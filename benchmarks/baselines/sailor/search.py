@@ -141,7 +141,7 @@ class _Search:
         meter = self._meter
         rate = max(FIRST_RATE, meter.priced / max(meter.passed_s, 1e-9))
         by_time = rate * (meter.budget.seconds - meter.passed_s)
-        return int(min(meter.budget.evaluations - meter.priced, by_time, 2**62))
+        return int(max(0, min(meter.budget.evaluations - meter.priced, by_time, 2**62)))
 
     def _links(
         self, types: list[str], cuts: tuple[int, ...], size: int, dp: int

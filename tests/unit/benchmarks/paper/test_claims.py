@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.paper.cells import cells_of
@@ -92,6 +94,11 @@ def test_seconds_and_budgets():
     assert seconds_within(("uniform",), 3.0)(found).holds is False
     cut = figure(result("metis", 1.0, finished=False), result("heddle-3", 1.0))
     assert cut_off("metis", "uniform")(cut).holds is True
+    assert "at 1 s of ours" in cut_off("metis", "uniform")(cut).figure
+    metis, ours = cut["uniform"][0].results
+    long = replace(cut["uniform"][0], results=(replace(metis, budget_s=20.0), ours))
+    mixed = {"uniform": [long, *cut["uniform"][1:]]}
+    assert "at 1 s to 20 s of ours" in cut_off("metis", "uniform")(mixed).figure
     one, other = figure(*AHEAD.results)["uniform"], figure(*BELOW.results)["uniform"]
     assert no_single_best({"uniform": [*one[:6], *other[6:]]}).holds is True
     assert no_single_best({"uniform": one}).holds is False

@@ -31,6 +31,14 @@ def test_a_figure_is_drawn_from_what_is_stored(tmp_path):
             assert faults_of_names(text) == []
 
 
-def test_an_unknown_figure_ends_with_2(tmp_path, capsys):
-    assert main(["plans", "--figures", "unform", "--plans", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+def test_bad_input_ends_with_2_and_one_sentence(tmp_path, capsys):
+    there = tmp_path / "file"
+    there.write_text("")
+    plans = ["plans", "--plans", str(tmp_path / "plans")]
+    for given in (
+        [*plans, "--figures", "unform"],
+        [*plans, "--planners", "metsi"],
+        ["draw", "--output", str(there / "pages")],
+    ):
+        assert main(given) == 2
+        assert capsys.readouterr().err.count("\n") == 1

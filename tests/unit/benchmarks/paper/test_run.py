@@ -57,6 +57,14 @@ def test_a_cell_is_planned_once_and_its_results_are_those_of_its_plans(tmp_path)
     }
 
 
+def test_some_planners_alone_are_asked(tmp_path):
+    wanted = ("metis", "heddle-3")
+    assert left_to_plan([SMALL], 1.0, tmp_path, planners=wanted) == [(SMALL, n) for n in wanted]
+    with pytest.raises(InvalidRequest) as refused:
+        left_to_plan([SMALL], 1.0, tmp_path, planners=("metsi",))
+    assert (refused.value.code, refused.value.field) == ("Unknown", "planners")
+
+
 def test_a_damaged_cell_is_planned_again(tmp_path):
     whole = left_to_plan([SMALL], 1.0, tmp_path)
     path_of(SMALL, tmp_path).write_text(json.dumps({"rows": {}})[:-1])

@@ -7,10 +7,11 @@ from itertools import pairwise, product
 
 import pytest
 
-from benchmarks.baselines.interface import Budget
+from benchmarks.baselines.interface import Budget, Meter
 from benchmarks.baselines.quantities import Quantities
 from benchmarks.baselines.sailor import plan
 from benchmarks.baselines.sailor.rules import even_cuts, tp_degrees
+from benchmarks.baselines.sailor.search import _Search
 
 pytestmark = pytest.mark.slow  # compiles its dynamic programme
 from tests.baselines import question  # noqa: E402
@@ -76,6 +77,13 @@ def test_its_best_plan_is_that_of_brute_force(text):
         kind: Quantities(asked).tp_degrees(kind, largest) for kind in asked.composition.gpu_types
     }
     assert plan(asked, Budget()).plans[0].own_s == pytest.approx(brute_force(asked, degrees))
+
+
+def test_a_search_whose_seconds_are_over_has_priced_no_less_than_nothing():
+    meter = Meter(Budget(seconds=0.5), clock=iter([0.0, *[1.0] * 1000]).__next__)
+    search = _Search(question("h100=2x1"), meter, as_released=False)
+    assert search._allowed() == 0
+    assert plan(question("h100=2x1"), Budget(seconds=1e-9)).plans_priced >= 0
 
 
 def test_layers_are_even_and_a_stage_has_one_tp_degree_for_each_type():
