@@ -1,22 +1,26 @@
 """Bad input, as a user meets it: the command ends with 2 and one sentence that names it.
 
-Real processes; what each sentence says is for the tests of the module that finds the mistake.
+The command runs in this process, and in one of its own where a limit on GPUs is refused; what each
+sentence says is for the tests of the module that finds the mistake.
 """
 
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 import yaml
 
+from heddle.main import main
 from planner.profiles.profile import PROFILES
 from tests.builders import MOE, heddle_job, tiled
 from tests.checkpoints import of_a_job, save, state
@@ -31,23 +35,22 @@ PLAN = ("plan", "--composition", "demo-fast=2x2", "--batch", "8", "--budget-eval
 WORDS = 30  # of a sentence
 
 
-def heddle(*arguments, cwd=None, **environment):
-    return subprocess.run(
-        [HEDDLE, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-        env={**os.environ, **environment},
-    )
-
-
-def refused(*arguments, cwd=None, **environment):
+def refused(*arguments, cwd=".", **environment):
     """The one sentence of a command that ends with 2."""
-    done = heddle(*arguments, cwd=cwd, **environment)
-    said = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert (done.returncode, len(said)) == (2, 1), done.stderr
-    assert "Traceback" not in done.stderr
+    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()) as heard:
+        patch.setattr(sys, "argv", ["heddle", *map(str, arguments)])
+        patch.chdir(cwd)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    return sentence(ended.value.code, heard.getvalue())
+
+
+def sentence(status, text):
+    said = [line for line in text.splitlines() if line.startswith("Error: ")]
+    assert (status, len(said)) == (2, 1), text
+    assert "Traceback" not in text
     assert len(said[0].removeprefix("Error: ").split()) <= WORDS, said[0]
     return said[0]
 
@@ -56,7 +59,7 @@ def refused(*arguments, cwd=None, **environment):
 def plan(tmp_path_factory):
     """A plan of the tiny model for 8 samples a step, as `heddle plan` prints it."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    path.write_text(heddle(*PLAN, "--output", "json").stdout)
+    path.write_text(subprocess.check_output([HEDDLE, *PLAN, "--output", "json"], text=True))
     return path
 
 
@@ -81,7 +84,8 @@ def job(tmp_path):
 
 @pytest.mark.parametrize("limit", ["0", "-3", "h100=", "h100=8", "demo-fast=x"])
 def test_a_limit_on_gpus(limit):
-    assert limit.partition("=")[0] in refused(*PLAN, "--max-gpus", limit)
+    done = subprocess.run([HEDDLE, *PLAN, "--max-gpus", limit], capture_output=True, text=True)
+    assert limit.partition("=")[0] in sentence(done.returncode, done.stderr)
 
 
 def test_a_plan_of_another_job_or_for_more_gpus(plan, job):
