@@ -15,6 +15,7 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 TOLERANCE = 1e-5  # of fp32
 MICRO_BATCHES = (1, 2, 4)  # of the references in low precision
 SPREAD = 2.0  # times the largest difference between two of them,
-SPREAD_STEPS = 50  # over so many steps; in a few they have hardly parted
+SPREAD_STEPS = 50  # over at most so many steps; in a few they have hardly parted
 BIAS_RATE = 0.05  # so large that a step changes the choice of experts
 SILENT_S = 120.0  # a rank that takes longer for a step or a move waits for ever; it says where
 RATE = 0.1  # of dropout, where the family has none of its own
@@ -373,24 +374,29 @@ def _distance(
         AssertionError: in fp32, `bits` of a tensor that is counted are not those of plain torch.
     """
     from planner.model.tensors import model_tensors
-    from worker.engine.reference.training import train
+    from worker.engine.reference.training import train, training
 
-    spec, model = case.on(prefix), case.model
-    sizes = (BATCH,) if spec.precision == "fp32" else MICRO_BATCHES
-    steps = len(losses) if spec.precision == "fp32" else max(len(losses), SPREAD_STEPS)
-    trained = [train(spec, model, steps, micro_batch=size) for size in sizes]
-    plain = [of for of, _ in trained]
-    worst = min(_apart(losses, one[: len(losses)]) for one in plain)
+    spec, model, steps = case.on(prefix), case.model, len(losses)
     if spec.precision == "fp32":
+        plain, weights = train(spec, model, steps, micro_batch=BATCH)
         for tensor in model_tensors(model):
             if tensor.is_counted:
-                bias = trained[0][1][tensor.name]
+                bias = weights[tensor.name]
                 moment = bias.new_zeros(len(bias))
                 assert bits[f"multiplied {tensor.name}/0/0"] == digest_of(bias), str(case)
                 wanted = digest_of(bias, moment, moment)
                 assert bits[f"state {tensor.name}/0/0"] == wanted, str(case)
-        return worst, TOLERANCE
-    return worst, SPREAD * max(_apart(one, other) for one in plain for other in plain)
+        return _apart(losses, plain), TOLERANCE
+    of_sizes = zip(*(training(spec, model, size) for size in MICRO_BATCHES), strict=True)
+    found = [[loss for loss, _ in of_step] for of_step in islice(of_sizes, steps)]
+    worst = min(_apart(losses, one) for one in zip(*found, strict=True))
+    allowed = SPREAD * max(max(row) - min(row) for row in found)
+    for of_step in islice(of_sizes, max(0, SPREAD_STEPS - steps)):
+        if worst <= allowed:
+            break  # further steps only allow more
+        row = [loss for loss, _ in of_step]
+        allowed = max(allowed, SPREAD * (max(row) - min(row)))
+    return worst, allowed
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> float:
