@@ -50,6 +50,16 @@ def workload(global_batch: int = 32) -> Workload:
     return Workload(model=MODEL, global_batch=global_batch, sequence_length=128, memory="paper")
 
 
+def work_on(
+    model: ModelShape | str, global_batch: int, sequence_length: int = 2048, **others: Any
+) -> Workload:
+    """A workload on a model of the catalogue, or on another one."""
+    shape = find_model(model) if isinstance(model, str) else model
+    return Workload(
+        model=shape, global_batch=global_batch, sequence_length=sequence_length, **others
+    )
+
+
 def nodes(text: str) -> Composition:
     """`fast-0:2 slow-0:1` is a node of two demo-fast and a node of one demo-slow GPU."""
     rows = [part.split(":") for part in text.split()]

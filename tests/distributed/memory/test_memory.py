@@ -20,11 +20,10 @@ from pathlib import Path
 import pytest
 
 from planner.cost.memory import StageSlot, stage_memory
-from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from planner.profiles.entries import LayerCost
-from tests.builders import MODEL, demo_profile
+from tests.builders import MODEL, demo_profile, work_on
 from tests.unit.worker.ranks import run_ranks
 from worker.contract import TrainingSpec
 from worker.device.device import CPU
@@ -188,14 +187,7 @@ def counted(found, case, stage):
     costs = {kind: LayerCost(**row) for kind, row in found[0][index]["costs"].items()}
     layers = {(kind, "demo-fast", 1, MICRO_BATCH): cost for kind, cost in costs.items()}
     profile = replace(demo_profile(), precision=precision, layers=layers)
-    asked = Workload(
-        model=MODEL,
-        global_batch=BATCH,
-        sequence_length=LENGTH,
-        precision=precision,
-        recompute=recompute,
-        memory="worker",
-    )
+    asked = work_on(MODEL, BATCH, LENGTH, precision=precision, recompute=recompute, memory="worker")
     slot = StageSlot(
         gpu_type="demo-fast",
         tp=1,

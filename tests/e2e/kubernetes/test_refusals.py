@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from planner.cluster.composition import Composition, Node
-from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.profiles.profile import load_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
+from tests.builders import work_on
 from tests.cluster.assets import Assets
 from tests.cluster.cluster import Cluster
 from tests.cluster.configuration import NodeSpec
@@ -157,11 +156,7 @@ def plan_for_both() -> str:
     nodes = Composition(
         tuple(Node(name=name, gpu_type="demo-slow", gpus=2) for name in ("n1", "n2"))
     )
-    workload = Workload(
-        model=find_model("tiny-llama"),
-        global_batch=int(TRAINING["globalBatch"]),
-        sequence_length=128,
-    )
+    workload = work_on("tiny-llama", int(TRAINING["globalBatch"]), 128)
     found = search(
         PlanRequest(workload=workload, composition=nodes, current=None, min_holders=2),
         load_profile("tiny-llama"),

@@ -20,8 +20,6 @@ from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Composition, Node
 from planner.cost.evaluate import cost_of
 from planner.errors import Infeasible
-from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.plans.hosts import plan_on_hosts, plan_on_nodes, with_hosts
 from planner.plans.movement import bytes_to_move
 from planner.plans.pieces import holders_min
@@ -30,7 +28,7 @@ from planner.plans.ranks import RankMap
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from tests.builders import MODEL, TYPES, demo_profile, plans_on, workload, workload_of
+from tests.builders import MODEL, TYPES, demo_profile, plans_on, work_on, workload, workload_of
 from tests.fakes.operator import a_job, view_of
 
 WAITS = Situation(live=None, pending=None, holders=(), lost=(), doubtful=(), ever_live=False)
@@ -233,13 +231,7 @@ def test_a_tp_group_never_spans_two_pods(data):
 
 def test_plans_with_real_links_pay_for_a_card_that_two_pods_share():
     """NVLink is not theirs: two TP groups of a node sum their gradients over the card."""
-    asked = Workload(
-        model=find_model("llama3-8b"),
-        global_batch=64,
-        sequence_length=2048,
-        precision="bf16",
-        memory="paper",
-    )
+    asked = work_on("llama3-8b", 64, precision="bf16", memory="paper")
     profile = find_profile(asked)
     one = Composition((Node(name="a", gpu_type="h100", gpus=8),))
     two = Composition((Node(name="a", gpu_type="h100", gpus=8, hosts=(4, 4)),))

@@ -14,11 +14,11 @@ from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload, usual_workload
+from planner.model.workload import usual_workload
 from planner.profiles.generator import find_profile
 from planner.request import DEFAULT_EVALUATIONS, Method, PlanRequest
 from planner.search.driver import search
-from tests.builders import compositions, demo_profile, nodes, workload
+from tests.builders import compositions, demo_profile, nodes, work_on, workload
 
 METHODS: tuple[Method, ...] = ("auto", "columns", "search", "policy", "random")
 
@@ -62,13 +62,7 @@ def test_no_plan_exceeds_a_limit(composition, total, slow, method, min_holders):
     [GpuLimits(24), GpuLimits(None, (("h100", 8),)), GpuLimits(20, (("a100-40", 12), ("h100", 9)))],
 )
 def test_no_plan_on_many_gpus_exceeds_a_limit(method, limits):
-    asked = Workload(
-        model=find_model("llama3-8b"),
-        global_batch=256,
-        sequence_length=2048,
-        precision="fp16",
-        memory="paper",
-    )
+    asked = work_on("llama3-8b", 256, precision="fp16", memory="paper")
     there = Composition.from_text("h100=3x8+2x4,a100-40=6x4+2x2")
     request = PlanRequest(
         workload=asked, composition=there, budget_evaluations=1500, method=method, max_gpus=limits
@@ -95,13 +89,7 @@ def test_no_plan_on_many_gpus_exceeds_a_limit(method, limits):
 def test_where_no_limit_binds_plans_are_as_without(model, batch, text, wishes):
     asked = usual_workload(find_model(model))
     if model != "tiny-llama":
-        asked = Workload(
-            model=find_model(model),
-            global_batch=batch,
-            sequence_length=2048,
-            precision="fp16",
-            memory="paper",
-        )
+        asked = work_on(model, batch, precision="fp16", memory="paper")
     request = PlanRequest(
         workload=asked,
         composition=Composition.from_text(text),

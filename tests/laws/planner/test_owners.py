@@ -30,7 +30,7 @@ from planner.plans.pieces import (
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.plans.ranks import RankMap
 from planner.plans.regions import regions_of, state_refinement
-from tests.builders import MOE, moe_plans, on_one_node, tiled
+from tests.builders import MOE, moe_plans, on_one_node, tiled, work_on
 from tests.families import MIXTURES
 from tests.laws.migration.changes import MODEL, TIED, Change, plans
 
@@ -130,14 +130,7 @@ def test_a_rank_has_the_bytes_that_the_memory_rule_counts(name, stages, replicas
     model = find_model(name)
     made = tuple(Stage(gpu_type="a", tp=tp, layers=n, ep=ep, etp=etp) for tp, n, ep, etp in stages)
     plan = on_one_node(FilledTemplate(made, 1, (1,) * replicas, 1))
-    workload = Workload(
-        model=model,
-        global_batch=replicas,
-        sequence_length=8,
-        precision="bf16",
-        zero=1,
-        memory="worker",
-    )
+    workload = work_on(model, replicas, 8, precision="bf16", zero=1, memory="worker")
     rule = rule_of(workload)
     assert faults(plan, workload) == ()
     regions = regions_of(model, state_refinement([plan]))

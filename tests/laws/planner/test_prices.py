@@ -18,6 +18,7 @@ from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profiles.generator import generate
 from planner.profiles.profile import Profile
+from tests.builders import work_on
 
 ROUNDING = 1 + 1e-9
 NAMES = ("a100-40", "a100-80", "h100", "a6000")
@@ -64,13 +65,7 @@ def plans(draw: st.DrawFn) -> tuple[Plan, Workload, Composition, Profile]:
     plan = Plan((FilledTemplate(stages, b, (rounds,) * replicas),), tuple(placement))
     precision = draw(st.sampled_from(("fp16", "bf16")))
     zero = draw(st.integers(0, 1))
-    workload = Workload(
-        model=model,
-        global_batch=rounds * replicas * b,
-        sequence_length=2048,
-        precision=precision,
-        zero=zero,
-    )
+    workload = work_on(model, rounds * replicas * b, precision=precision, zero=zero)
     return plan, workload, Composition(tuple(nodes)), profile_of(model.name, precision)
 
 
@@ -123,14 +118,7 @@ def test_recomputation_takes_time_and_gives_memory(case):
 def test_the_cap_on_layers_is_the_largest_that_fits(name, gpu_type, tp, depth, data):
     rule = data.draw(st.sampled_from(("worker", "paper")))
     zero = data.draw(st.integers(0, 1))
-    workload = Workload(
-        model=find_model(name),
-        global_batch=64,
-        sequence_length=2048,
-        precision="fp16",
-        zero=zero,
-        memory=rule,
-    )
+    workload = work_on(name, 64, precision="fp16", zero=zero, memory=rule)
     index = data.draw(st.integers(0, depth - 1))
     how = data.draw(st.sampled_from(("none", "selective", "full")))
     slot = StageSlot(
@@ -162,14 +150,7 @@ def test_states_take_the_bytes_of_the_table(name, tp, replicas):
         ("bf16", 0, 2, 4, 12),
         ("fp16", 1, 2, 2, 12),
     ):
-        workload = Workload(
-            model=find_model(name),
-            global_batch=64,
-            sequence_length=2048,
-            precision=precision,
-            zero=zero,
-            memory="paper",
-        )
+        workload = work_on(name, 64, precision=precision, zero=zero, memory="paper")
         slot = StageSlot(
             gpu_type="h100",
             tp=tp,

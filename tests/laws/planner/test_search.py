@@ -15,14 +15,13 @@ from planner.cost.evaluate import cost_of
 from planner.cost.memory import StageSlot, fits
 from planner.errors import Infeasible
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.placement.place import can_pack, room_of
 from planner.plans.pieces import holders_min
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage, faults
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from tests.builders import MODEL, compositions, demo_profile, nodes, workload
+from tests.builders import MODEL, compositions, demo_profile, nodes, work_on, workload
 
 FEW = 300  # evaluations: these laws hold for any budget
 
@@ -84,13 +83,7 @@ def test_throughput_never_falls_when_the_cluster_grows(composition, gpu_type, gp
         assert after.cost.iteration_s <= before.cost.iteration_s * (1 + 1e-12)
 
 
-LARGE = Workload(
-    model=find_model("llama3-8b"),
-    global_batch=512,
-    sequence_length=2048,
-    precision="fp16",
-    memory="paper",
-)
+LARGE = work_on("llama3-8b", 512, precision="fp16", memory="paper")
 SOME = (
     "h100=2x4,a100-40=3x2",  # few GPUs: placed and priced exactly
     "h100=4x4,a100-40=6x4",

@@ -24,6 +24,7 @@ from planner.model.workload import Workload
 from planner.plans.pieces import shard
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
+from tests.builders import work_on
 from tests.distributed.pods import place, template
 from tests.distributed.random_plans import tiled_plan
 from tests.families import FAMILIES, MIXTURES
@@ -78,13 +79,8 @@ def asked(index: int) -> tuple[Plan, Workload]:
         if index % 2
         else tiled_plan(choose, GPUS, model, BATCH)
     )
-    return plan.with_zero(1), Workload(
-        model=model,
-        global_batch=BATCH,
-        sequence_length=LENGTH,
-        precision=PRECISIONS[index % len(PRECISIONS)],
-        zero=1,
-        memory="paper",
+    return plan.with_zero(1), work_on(
+        model, BATCH, LENGTH, precision=PRECISIONS[index % len(PRECISIONS)], zero=1, memory="paper"
     )
 
 

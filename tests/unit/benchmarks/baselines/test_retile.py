@@ -13,21 +13,15 @@ from benchmarks.baselines.retile import retiled
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import cost_of
 from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.plans.plan import faults
 from planner.profiles.generator import find_profile
 from tests.baselines import question
+from tests.builders import work_on
 
 
 def moe_question(text):
     model = replace(find_model("mixtral-8x7b"), layers=4)
-    whole = Workload(
-        model=find_model("mixtral-8x7b"),
-        global_batch=32,
-        sequence_length=2048,
-        precision="fp16",
-        memory="paper",
-    )
+    whole = work_on("mixtral-8x7b", 32, precision="fp16", memory="paper")
     return Question(replace(whole, model=model), Composition.from_text(text), find_profile(whole))
 
 

@@ -7,19 +7,12 @@ import numpy as np
 from benchmarks.bound.stages import PLACES, StageCosts
 from planner.cluster.composition import Composition
 from planner.cost.memory import StageSlot, layers_that_fit
-from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.profiles.generator import find_profile
+from tests.builders import work_on
 
 
 def test_stages_that_spread_their_experts_are_among_them():
-    workload = Workload(
-        model=find_model("mixtral-8x7b"),
-        global_batch=64,
-        sequence_length=2048,
-        precision="fp16",
-        memory="paper",
-    )
+    workload = work_on("mixtral-8x7b", 64, precision="fp16", memory="paper")
     profile = find_profile(workload)
     costs = StageCosts(workload, Composition.from_text("a100-80=2x8"), profile)
     seconds = costs.seconds(1)[PLACES.index((1, 3)), 0]

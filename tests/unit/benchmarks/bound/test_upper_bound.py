@@ -15,13 +15,11 @@ from benchmarks.bound.upper_bound import Intervals, bound
 from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.errors import Infeasible
-from planner.model.catalogue import find_model
-from planner.model.workload import Workload
 from planner.profiles.entries import LinkCost
 from planner.profiles.generator import find_profile
 from planner.request import PlanRequest
 from planner.search.driver import search
-from tests.builders import compositions, demo_profile, nodes, workload
+from tests.builders import compositions, demo_profile, nodes, work_on, workload
 
 
 def ask(composition, profile=None, model=None, batch=32, **limits):
@@ -47,15 +45,7 @@ def test_no_plan_beats_the_bound(composition, batch, max_stages):
 
 
 def test_on_one_gpu_it_is_reached():
-    asked = Workload(
-        model=find_model("gpt-neo-2.7b"),
-        global_batch=64,
-        sequence_length=2048,
-        precision="fp16",
-        zero=0,
-        recompute="full",
-        memory="paper",
-    )
+    asked = work_on("gpt-neo-2.7b", 64, precision="fp16", zero=0, recompute="full", memory="paper")
     request, profile, answer = ask(Composition.from_text("h100=1x1"), find_profile(asked), asked)
     far = replace(answer, cost=replace(answer.cost, iteration_s=3 * answer.cost.iteration_s))
     limit = bound(request, profile, far).bound_samples_s

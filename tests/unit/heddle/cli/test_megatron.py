@@ -14,17 +14,12 @@ from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
+from tests.builders import work_on
 
 LLAMA = Workload(
     model=find_model("llama3-8b"), global_batch=64, sequence_length=2048, precision="bf16"
 )
-MIXTRAL = Workload(
-    model=find_model("mixtral-8x7b"),
-    global_batch=64,
-    sequence_length=2048,
-    precision="fp16",
-    sequence_parallel=True,
-)
+MIXTRAL = work_on("mixtral-8x7b", 64, precision="fp16", sequence_parallel=True)
 NODES = Composition.from_text("h100=4x8,a100-80=4x8")
 
 

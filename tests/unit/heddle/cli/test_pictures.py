@@ -14,12 +14,11 @@ from heddle.cli.pictures import BARS, GREY, RED, draw_plan
 from planner.cluster.composition import Composition
 from planner.cost.evaluate import PlanCost, cost_of
 from planner.cost.simulation import replica_seconds, simulate_replica
-from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import FilledTemplate, Plan, Stage
 from planner.profiles.generator import find_profile
-from tests.builders import demo_profile, nodes, on_one_node, template, workload
+from tests.builders import demo_profile, nodes, on_one_node, template, work_on, workload
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -122,12 +121,7 @@ def test_thousands_of_micro_batches_are_drawn_as_shares_of_the_time(drawn):
 
 def big() -> tuple[Plan, PlanCost, object, Workload]:
     """576 GPUs: 36 replicas of eight stages, hundreds of micro-batches."""
-    asked = Workload(
-        model=find_model("llama3-8b"),
-        global_batch=12 * 801 + 12 * 300,
-        sequence_length=2048,
-        precision="fp16",
-    )
+    asked = work_on("llama3-8b", 12 * 801 + 12 * 300, precision="fp16")
     stages = tuple(Stage(gpu_type="h100", tp=2, layers=4) for _ in range(8))
     filled = FilledTemplate(stages, 1, (401, 400) * 12 + (300,) * 12)
     composition = Composition.from_text("h100=144x4")
