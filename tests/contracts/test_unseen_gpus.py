@@ -11,11 +11,10 @@ from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.reflections import reflectors
 from heddle_operator.rules.starts import start_failures
 from heddle_operator.state.actions import CreatePod
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Composition, Node
 from tests.fakes.kubernetes import a_kubernetes
-from tests.fakes.operator import a_job, view_of
+from tests.fakes.operator import a_job, a_record, view_of
 from tests.fakes.planner import fake_plan
 
 pytestmark = pytest.mark.slow
@@ -67,13 +66,7 @@ def test_a_refused_binding_teaches_how_many_gpus_a_node_has_not(control_plane):
                 while not (seen := await cluster.observe()).pods[0].problem:
                     await wait(None)
                 assert seen.pods[0].cause == "scheduling"
-                record = EpochRecord(
-                    epoch=1,
-                    plan=fake_plan(NODES, JOB.workload),
-                    reason="start",
-                    composition=NODES,
-                    adopted_s=0.0,
-                )
+                record = a_record(fake_plan(NODES, JOB.workload), NODES)
                 settings = Settings(pod_problem_s=0.001)
                 later_s = seen.pods[0].created_s + 60
                 (failure,) = start_failures(view_of(JOB, seen, later_s, settings=settings), record)

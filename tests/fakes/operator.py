@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from heddle_operator.apis.errors import ClusterConflict
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
@@ -12,14 +13,21 @@ from heddle_operator.controller.node_speeds import NodeSpeeds
 from heddle_operator.controller.reconciler import reached_step, recovers_since, with_allowance
 from heddle_operator.epochs.decide import decide
 from heddle_operator.ports.arbiter import Arbiter
+from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision
+from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
+from heddle_operator.state.worth import NodeSizes
+from planner.cluster.composition import Composition
+from planner.plans.plan import Plan
 from tests.fakes.cluster import FakeCluster
+from worker.contract import Report
 
 DEFAULTS = Settings()
+NO_NODES = Composition(())
 
 
 class FakeOperator:
@@ -123,9 +131,45 @@ def a_cluster(job: HeddleJob, *nodes: str, as_pipeline: bool = False) -> FakeClu
     return cluster
 
 
+def waiting(*nodes: str, as_pipeline: bool = False, **elastic: object) -> FakeOperator:
+    """The operator of a job that is to train on these nodes, before its first pass."""
+    job = a_job(**elastic)
+    return FakeOperator(job, a_cluster(job, *nodes, as_pipeline=as_pipeline))
+
+
 def running(*nodes: str, as_pipeline: bool = False, **elastic: object) -> FakeOperator:
     """The operator of a job that trains on these nodes."""
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes, as_pipeline=as_pipeline))
+    operator = waiting(*nodes, as_pipeline=as_pipeline, **elastic)
     operator.settle()
     return operator
+
+
+def running_on(
+    *nodes: str, as_pipeline: bool = False, **elastic: object
+) -> tuple[FakeOperator, FakeCluster]:
+    """The same operator with its cluster."""
+    operator = running(*nodes, as_pipeline=as_pipeline, **elastic)
+    return operator, operator.cluster
+
+
+def a_demand(job: str, nodes: NodeSizes, most: int, **others: Any) -> Demand:
+    """Of a job that needs one GPU, and is as urgent and as old as the others."""
+    least = {"priority": 0, "since": "", "least": 1, "weight": 1.0}
+    return Demand(job=job, nodes=nodes, most=most, **(least | others))
+
+
+def a_record(
+    plan: Plan, composition: Composition = NO_NODES, epoch: int = 1, **others: Any
+) -> EpochRecord:
+    """Of an epoch that began the job at 0 s, unless told otherwise."""
+    first = {"reason": "start", "adopted_s": 0.0}
+    return EpochRecord(plan=plan, composition=composition, epoch=epoch, **(first | others))
+
+
+def a_report(**others: Any) -> Report:
+    """Of an agent that is ready, on pod p of node a of the job of `a_job`."""
+    ready = {
+        "job": "tiny", "pod": "p", "node": "a", "version": 1, "agent_pid": 1,
+        "agent_started_s": 0.0, "ready": True,
+    }  # fmt: skip
+    return Report(**(ready | others))

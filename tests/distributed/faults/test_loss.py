@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed
-from planner.cluster.composition import Composition
 from planner.model.catalogue import find_model
 from planner.plans.plan import Plan
 from tests.distributed.pods import Pods, place, template
+from tests.fakes.operator import a_record
 from tests.families import MIXTURES
 from worker.contract import Halt, Resume, TrainingSpec, resume_of
 from worker.training_settings import LossScale
@@ -131,15 +130,7 @@ def test_the_stall_of_a_loss_is_the_gap_between_the_survivors_own_steps(
     report = survivor.wait(lambda report: all(rank.phase == "done" for rank in report.ranks))
     last = [step for step in report.steps if step.epoch == 1][-1]
     first = next(step for step in report.steps if step.epoch == 2)
-    record = EpochRecord(
-        epoch=2,
-        plan=LEFT,
-        reason="loss",
-        composition=Composition(()),
-        adopted_s=0.0,
-        outcome="live",
-        closed_s=0.1,
-    )
+    record = a_record(LEFT, epoch=2, reason="loss", outcome="live", closed_s=0.1)
     (change,) = reconfigurations(
         Observed(epochs=(record,), agents={"a": AgentView(pod="a", report=report)})
     )

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from heddle_operator.rules.arbitration.arbitrate import arbitrate
 from heddle_operator.rules.arbitration.demand import Demand
 from heddle_operator.state.worth import Worth
+from tests.fakes.operator import a_demand
 from tests.oracle import arbiter as slow
 
 # CPU seconds of one division; the goals are a third of these.
@@ -117,23 +118,11 @@ def cpu_s(demands):
 @pytest.mark.parametrize("types", [1, 2])
 def test_a_thousand_free_nodes_are_divided_at_once(types):
     kinds = {name: TYPES[i % types] for i, (name, _) in enumerate(THOUSAND)}
-    one = Demand(
-        job="u", priority=0, since="1", least=8, most=8000, weight=1.0, nodes=THOUSAND, types=kinds
-    )
+    one = a_demand("u", THOUSAND, 8000, since="1", least=8, types=kinds)
     assert sum(arbitrate([one])["u"].values()) == 8000
     assert cpu_s([one]) < ONE_JOB_S
     fifty = [
-        Demand(
-            job=f"u{k}",
-            priority=0,
-            since=f"{k:03d}",
-            least=8,
-            most=128,
-            weight=1.0,
-            nodes=THOUSAND,
-            types=kinds,
-        )
-        for k in range(50)
+        a_demand(f"u{k}", THOUSAND, 128, since=f"{k:03d}", least=8, types=kinds) for k in range(50)
     ]
     assert cpu_s(fifty) < FIFTY_JOBS_S * types
     if types > 1:
@@ -145,74 +134,30 @@ def test_a_job_is_dealt_the_type_that_is_worth_most_to_it():
     nodes = (("a", 4), ("b", 4))
     kinds = {"a": "slow", "b": "fast"}
     worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    beside = Demand(
-        job="other",
-        priority=0,
-        since="1",
-        least=1,
-        most=4,
-        weight=1.0,
-        nodes=nodes,
-        types=kinds,
-        worth=worth,
-    )
+    beside = a_demand("other", nodes, 4, since="1", types=kinds, worth=worth)
     picky = Worth((("fast", ((1, 9.0), (4, 36.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    steep = Demand(
-        job="steep",
-        priority=0,
-        since="2",
-        least=1,
-        most=4,
-        weight=1.0,
-        nodes=nodes,
-        types=kinds,
-        worth=picky,
-    )
+    steep = a_demand("steep", nodes, 4, since="2", types=kinds, worth=picky)
     assert arbitrate([beside, steep]) == {"other": {"a": 4}, "steep": {"b": 4}}
 
 
 def test_a_job_on_the_wrong_type_is_dealt_the_right_one_beside_it():
     nodes, kinds = (("a", 4), ("b", 4)), {"a": "slow", "b": "fast"}
     worth = Worth((("fast", ((1, 2.0), (4, 8.0))), ("slow", ((1, 1.0), (4, 4.0)))))
-    held = Demand(
-        job="u",
-        priority=0,
-        since="1",
-        least=1,
-        most=4,
-        weight=1.0,
-        nodes=nodes,
-        pods=(("a", 4),),
-        types=kinds,
-        worth=worth,
-    )
+    held = a_demand("u", nodes, 4, since="1", pods=(("a", 4),), types=kinds, worth=worth)
     assert arbitrate([held]) == {"u": {"a": 4, "b": 4}}
 
 
 def test_alone_a_job_sees_as_many_gpus_of_each_type_as_it_may_have():
     nodes, kinds = (("a", 8), ("b", 8)), {"a": "slow", "b": "fast"}
-    alone = Demand(
-        job="u", priority=0, since="1", least=1, most=4, weight=1.0, nodes=nodes, types=kinds
-    )
+    alone = a_demand("u", nodes, 4, since="1", types=kinds)
     assert arbitrate([alone]) == {"u": {"a": 4, "b": 4}}
 
 
 def test_a_floor_leaves_to_others_the_only_type_that_they_can_use():
     both, fast = (("a", 2), ("b", 2)), (("b", 2),)
     kinds = {"a": "slow", "b": "fast"}
-    any_type = Demand(
-        job="any", priority=0, since="1", least=2, most=2, weight=1.0, nodes=both, types=kinds
-    )
-    only_fast = Demand(
-        job="only",
-        priority=0,
-        since="2",
-        least=2,
-        most=2,
-        weight=1.0,
-        nodes=fast,
-        types={"b": "fast"},
-    )
+    any_type = a_demand("any", both, 2, since="1", least=2, types=kinds)
+    only_fast = a_demand("only", fast, 2, since="2", least=2, types={"b": "fast"})
     assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
 
 
@@ -225,29 +170,9 @@ STEADY = worth(fast=[(1, 2.0), (2, 4.0), (4, 8.0)], slow=[(1, 1.0), (2, 2.0), (4
 
 def test_a_floor_leaves_to_others_the_only_type_of_which_they_have_a_plan():
     nodes, kinds = (("a", 2), ("b", 2)), {"a": "slow", "b": "fast"}
-    any_type = Demand(
-        job="any",
-        priority=1,
-        since="1",
-        least=2,
-        most=2,
-        weight=1.0,
-        nodes=nodes,
-        types=kinds,
-        worth=STEADY,
-    )
+    any_type = a_demand("any", nodes, 2, priority=1, since="1", least=2, types=kinds, worth=STEADY)
     large = worth(fast=[(2, 4.0)], slow=[])
-    only_fast = Demand(
-        job="only",
-        priority=0,
-        since="2",
-        least=2,
-        most=2,
-        weight=1.0,
-        nodes=nodes,
-        types=kinds,
-        worth=large,
-    )
+    only_fast = a_demand("only", nodes, 2, since="2", least=2, types=kinds, worth=large)
     assert arbitrate([any_type, only_fast]) == {"any": {"a": 2}, "only": {"b": 2}}
 
 
@@ -257,28 +182,8 @@ def test_a_gpu_that_alone_brings_nothing_fills_a_floor_where_another_brings_more
     two = worth(fast=[(2, 4.1), (3, 6.4), (4, 8.4)], small=[])
     found = arbitrate(
         [
-            Demand(
-                job="one",
-                priority=0,
-                since="1",
-                least=2,
-                most=4,
-                weight=1.0,
-                nodes=nodes,
-                types=kinds,
-                worth=one,
-            ),
-            Demand(
-                job="two",
-                priority=0,
-                since="2",
-                least=1,
-                most=3,
-                weight=1.0,
-                nodes=nodes,
-                types=kinds,
-                worth=two,
-            ),
+            a_demand("one", nodes, 4, since="1", least=2, types=kinds, worth=one),
+            a_demand("two", nodes, 3, since="2", types=kinds, worth=two),
         ]
     )
     assert (found["one"]["b"], found["two"]["b"]) == (1, 3)
@@ -291,17 +196,7 @@ def test_two_jobs_share_what_neither_can_do_without_and_add_what_is_too_small_al
         (("a100-80", ((2, 4.08), (3, 6.37), (4, 8.36))), ("v100-16", ())),
         (((2, 1), 4.44), ((2, 2), 4.83), ((3, 1), 6.65), ((3, 2), 7.53), ((2, 4), 6.08)),
     )
-    one = Demand(
-        job="one",
-        priority=0,
-        since="1",
-        least=1,
-        most=4,
-        weight=1.0,
-        nodes=nodes,
-        types=kinds,
-        worth=rates,
-    )
+    one = a_demand("one", nodes, 4, since="1", types=kinds, worth=rates)
     found = arbitrate([one, replace(one, job="two", since="2")])
     assert found["one"]["c"] == found["two"]["c"] == 2
     assert {n: g for n, g in found["one"].items() if g and n != "c"} in ({"a": 2}, {"b": 2})

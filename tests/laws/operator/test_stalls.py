@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, a_record, a_report
 from tests.fakes.planner import fake_plan
-from worker.contract import LAPS, Report, SwitchRecord
+from worker.contract import LAPS, SwitchRecord
 
 NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
@@ -71,14 +70,16 @@ def test_of_a_loss_it_is_all_the_time_without_a_step_and_noticing_is_all_the_sil
     loss: Loss, clocks_s: list[float], operator_s: float
 ) -> None:
     agents = {
-        f"p{slot}": AgentView(pod=f"p{slot}", report=_report(loss.switch(slot, clock_s)))
+        f"p{slot}": AgentView(
+            pod=f"p{slot}", report=a_report(switches=(loss.switch(slot, clock_s),))
+        )
         for slot, clock_s in enumerate(clocks_s)
     }
-    record = EpochRecord(
-        epoch=2,
-        plan=PLAN,
+    record = a_record(
+        PLAN,
+        NODES,
+        2,
         reason="loss",
-        composition=NODES,
         adopted_s=operator_s + loss.adopted_s,
         outcome="live",
         closed_s=operator_s + loss.resumed_s,
@@ -91,16 +92,3 @@ def test_of_a_loss_it_is_all_the_time_without_a_step_and_noticing_is_all_the_sil
     # The switch waits for its laps, of which one, draining, nobody can tell from preparation.
     assert change.parts["plan_s"] == pytest.approx(loss.plan_s, abs=LAP_S + 1e-6)
     assert min(change.parts.values()) >= 0
-
-
-def _report(switch: SwitchRecord) -> Report:
-    return Report(
-        job="tiny",
-        pod="p",
-        node="a",
-        version=1,
-        agent_pid=1,
-        agent_started_s=0.0,
-        ready=True,
-        switches=(switch,),
-    )

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.fakes.operator import running
+from tests.fakes.operator import running_on
 
 LEAVER = "tiny-a-0"
 ORDERS = [tuple(f"tiny-{node}-0" for node in order) for order in itertools.permutations("abc")]
@@ -14,8 +14,7 @@ ORDERS = [tuple(f"tiny-{node}-0" for node in order) for order in itertools.permu
 
 def at_the_switch(change):
     """Every member is prepared and was told to switch, and nobody has moved yet."""
-    operator = running("a", "b", *("c" if change == "drain" else ""), minGainPercent=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", *("c" if change == "drain" else ""), minGainPercent=0)
     if change == "drain":
         cluster.drain("a")
     else:

@@ -13,6 +13,7 @@ from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition
 from planner.plans.plan import Plan
 from tests.builders import demo_profile, nodes, placed, template
+from tests.fakes.operator import a_record, a_report
 from worker.contract import LAPS, RankReport, Report, StepRecord, SwitchRecord
 
 JOB = demo_job(10, 1)
@@ -69,14 +70,10 @@ def switch(slot: int, stopped_s: float | None, received: int, digest: str = "d" 
 
 def report(pod: str, *records: StepRecord, switches=(), ranks=()) -> Report:
     """What one agent tells."""
-    return Report(
+    return a_report(
         job="demo",
         pod=pod,
         node=pod.removeprefix("demo-").removesuffix("-0"),
-        version=1,
-        agent_pid=1,
-        agent_started_s=0.0,
-        ready=True,
         steps=records,
         switches=switches,
         ranks=ranks,
@@ -140,11 +137,4 @@ def a_run(folder: Path, composition: Composition = THREE) -> DemoRun:
 
 
 def _record(epoch: int, plan: Plan, reason, composition: Composition) -> EpochRecord:
-    return EpochRecord(
-        epoch=epoch,
-        plan=plan,
-        reason=reason,
-        composition=composition,
-        adopted_s=90.0 + epoch,
-        outcome="live",
-    )
+    return a_record(plan, composition, epoch, reason=reason, adopted_s=90.0 + epoch, outcome="live")

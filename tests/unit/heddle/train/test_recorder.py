@@ -11,10 +11,10 @@ from heddle.train.recorder import EpochTimes, Happened, Recorder
 from heddle.train.script import Event
 from heddle_operator.state.epoch_record import EpochRecord
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, a_report
 from tests.fakes.planner import fake_plan
 from tests.unit.heddle.train.recorded import recorded
-from worker.contract import RankReport, Report, StepRecord, SwitchRecord
+from worker.contract import RankReport, StepRecord, SwitchRecord
 
 
 def step(epoch, index, start_s, loss=1.0):
@@ -24,10 +24,7 @@ def step(epoch, index, start_s, loss=1.0):
 
 
 def report(*steps, pod="p", ranks=(), switches=()):
-    return Report(
-        job="j", pod=pod, node="n", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
-        steps=steps, ranks=ranks, switches=switches,
-    )  # fmt: skip
+    return a_report(job="j", pod=pod, node="n", steps=steps, ranks=ranks, switches=switches)
 
 
 def test_a_step_that_is_told_twice_is_kept_once():

@@ -6,15 +6,14 @@ import dataclasses
 
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import view_of, waiting
 
 LIMITS = Settings()
 
 
 def gathering(*nodes, joiner="b"):
     """A job that trains on `nodes` and gathers pods for a plan with the joiner."""
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, *nodes))
+    operator = waiting(*nodes)
     if nodes:
         operator.settle()
     operator.cluster.add_node(joiner)

@@ -18,14 +18,7 @@ from heddle_operator.state.actions import (
     SendHalt,
 )
 from heddle_operator.state.snapshot import Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
-
-
-def running(*nodes, as_pipeline=False, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes, as_pipeline=as_pipeline))
-    operator.settle()
-    return operator, operator.cluster
+from tests.fakes.operator import FakeOperator, a_job, running_on, view_of, waiting
 
 
 def live_epoch(cluster):
@@ -59,21 +52,20 @@ def test_without_nodes_it_waits_for_gpus():
 
 
 def test_a_job_starts_and_trains():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     assert reasons(cluster) == [(1, "start", "live")]
     assert {rank.phase for _, rank in cluster.holders()} == {"training"}
 
 
 def test_no_pod_is_created_before_the_plan_is_adopted():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = waiting("a")
     decision = operator.run(lambda d: any(isinstance(a, CreatePod) for a in d.actions))
     assert decision.phase == "Preparing"
     assert len(operator.cluster.records.all) == 1
 
 
 def test_a_node_that_joins_is_used_without_a_restart():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     ((agent, before),) = cluster.holders()
     cluster.add_node("b")
     operator.settle()
@@ -82,14 +74,14 @@ def test_a_node_that_joins_is_used_without_a_restart():
 
 
 def test_a_joiner_waits_for_the_debounce():
-    operator, cluster = running("a", joinDebounceSeconds=1)
+    operator, cluster = running_on("a", joinDebounceSeconds=1)
     cluster.add_node("b")
     assert not operator.reconcile().actions
     assert operator.decision.look_again_s == pytest.approx(1.0)
 
 
 def test_a_gain_that_does_not_pay_is_refused_and_said():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("slow", "demo-slow")
     operator.settle()
     assert len(reasons(cluster)) == 1
@@ -98,7 +90,7 @@ def test_a_gain_that_does_not_pay_is_refused_and_said():
 
 
 def test_a_drained_node_is_left_and_its_pod_deleted_only_then():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.drain("a")
     operator.run(lambda d: any(isinstance(a, DeletePod) for a in d.actions))
     assert reasons(cluster)[-1] == (2, "drain", "live")
@@ -107,7 +99,7 @@ def test_a_drained_node_is_left_and_its_pod_deleted_only_then():
 
 @pytest.mark.parametrize("suspends", [False, True])
 def test_ranks_whose_record_cannot_be_read_train_on_and_that_is_said(suspends):
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.drain("a")
     cluster.cordon("b")
     spec = operator.job.spec.model_copy(update={"suspend": suspends})
@@ -123,7 +115,7 @@ def test_ranks_whose_record_cannot_be_read_train_on_and_that_is_said(suspends):
 
 
 def test_a_rank_that_halted_with_an_epoch_whose_record_was_pruned_hinders_nothing():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.settle()
     observed = cluster.snapshot()
@@ -141,8 +133,7 @@ def test_a_rank_that_halted_with_an_epoch_whose_record_was_pruned_hinders_nothin
 
 @pytest.mark.parametrize("is_drained", [True, False])
 def test_a_job_that_loses_a_node_or_a_pod_while_it_starts_is_planned_anew(is_drained):
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = waiting("a", "b", "c")
     operator.run(lambda d: any(isinstance(a, CreatePod) for a in d.actions))
     cluster = operator.cluster
     if is_drained:
@@ -158,7 +149,7 @@ def test_a_job_that_loses_a_node_or_a_pod_while_it_starts_is_planned_anew(is_dra
 
 
 def test_a_killed_node_costs_no_step_that_was_applied():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.tear_step(1)
     survivor = cluster.agents["tiny-b-0"].ranks[0]
     cluster.kill_node("a")
@@ -171,7 +162,7 @@ def test_a_killed_node_costs_no_step_that_was_applied():
 
 def after_a_loss(*nodes, halted=(), **change):
     """What is seen when node a dies and only the ranks on some nodes have halted."""
-    operator, cluster = running(*nodes)
+    operator, cluster = running_on(*nodes)
     before = cluster.snapshot()
     cluster.kill_node("a")
     cluster.tick()
@@ -215,7 +206,7 @@ def test_ranks_that_wait_to_form_a_world_with_a_dead_one_are_told_to_give_up():
 
 
 def test_a_rank_that_died_is_replaced_on_its_gpu():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.kill_rank("tiny-a-0", 0)
     operator.settle()
     members = cluster.agents["tiny-a-0"].directive.members
@@ -224,7 +215,7 @@ def test_a_rank_that_died_is_replaced_on_its_gpu():
 
 
 def test_the_last_holder_of_a_piece_is_missed_by_name():
-    operator, cluster = running("a", "b", as_pipeline=True)
+    operator, cluster = running_on("a", "b", as_pipeline=True)
     cluster.kill_node("b")
     decision = operator.settle()
     assert decision.phase == "Failed"
@@ -233,7 +224,7 @@ def test_the_last_holder_of_a_piece_is_missed_by_name():
 
 
 def test_a_joiner_that_dies_aborts_its_epoch_and_the_old_one_trains_on():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     step = cluster.holders()[0][1].step
     cluster.add_node("b")
     until_prepared(operator)
@@ -246,7 +237,7 @@ def test_a_joiner_that_dies_aborts_its_epoch_and_the_old_one_trains_on():
 
 
 def test_a_store_that_restarts_during_prepare_costs_only_the_epoch():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     until_prepared(operator)
     cluster.restart_store("tiny-a-0")
@@ -255,21 +246,21 @@ def test_a_store_that_restarts_during_prepare_costs_only_the_epoch():
 
 
 def test_a_store_that_restarts_while_training_costs_nothing():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.restart_store("tiny-a-0")
     operator.settle()
     assert len(reasons(cluster)) == 1
 
 
 def test_the_store_of_an_epoch_is_on_an_agent_that_stays():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.drain("a")
     operator.settle()
     assert cluster.records.all[-1].seal.store == "tiny-b-0:1"
 
 
 def test_a_new_operator_goes_on_in_the_middle_of_a_switch():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     until_prepared(operator)
     FakeOperator(operator.job, cluster).settle()
@@ -278,7 +269,7 @@ def test_a_new_operator_goes_on_in_the_middle_of_a_switch():
 
 @pytest.mark.parametrize("flips", [0, 1])
 def test_a_switch_that_breaks_in_the_middle_goes_on_from_both_layouts(flips):
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.add_node("c")
     until_prepared(operator)
     operator.reconcile()
@@ -289,7 +280,7 @@ def test_a_switch_that_breaks_in_the_middle_goes_on_from_both_layouts(flips):
 
 
 def test_an_agent_that_does_not_answer_for_less_than_the_peer_timeout_is_no_loss():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
     for _ in range(50):
         operator.reconcile()
@@ -300,7 +291,7 @@ def test_an_agent_that_does_not_answer_for_less_than_the_peer_timeout_is_no_loss
 
 
 def test_a_job_whose_steps_are_done_is_complete_and_its_pods_end_but_stay():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     for agent, rank in cluster.holders():
         agent.change(rank.slot, phase="done")
     assert operator.settle().phase == "Complete"
@@ -308,12 +299,12 @@ def test_a_job_whose_steps_are_done_is_complete_and_its_pods_end_but_stay():
 
 
 def test_max_gpus_cuts_the_composition():
-    operator, _ = running("a", "b", "c", maxGPUs=2)
+    operator, _ = running_on("a", "b", "c", maxGPUs=2)
     assert operator.cluster.records.all[-1].plan.gpus == 2
 
 
 def test_an_idle_pod_is_released_after_the_cooldown():
-    operator, cluster = running("a", "b", cooldownSeconds=1)
+    operator, cluster = running_on("a", "b", cooldownSeconds=1)
     cluster.add_node("slow", "demo-slow")
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
     assert "tiny-slow-0" in cluster.pods
@@ -324,7 +315,7 @@ def test_an_idle_pod_is_released_after_the_cooldown():
 
 
 def test_an_epoch_that_is_aborted_again_and_again_backs_off():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     for _ in range(80):
         operator.reconcile()
@@ -337,15 +328,14 @@ def test_an_epoch_that_is_aborted_again_and_again_backs_off():
 
 
 def test_a_plan_is_asked_for_once():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = waiting("a")
     first = [a for a in operator.reconcile().actions if isinstance(a, RequestPlan)]
     again = [a for a in operator.reconcile().actions if isinstance(a, RequestPlan)]
     assert (len(first), len(again)) == (1, 0)
 
 
 def test_another_operator_that_adopted_first_wins():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.run(lambda d: any(isinstance(a, RequestPlan) for a in d.actions))
     cluster.tick()

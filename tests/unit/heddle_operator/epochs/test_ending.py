@@ -10,16 +10,9 @@ from heddle_operator.apis.spec import Output
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, CloseEpoch, RecordEvent
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, running_on, view_of
 
 LIMITS = Settings()
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator, operator.cluster
 
 
 def change(cluster, node, **values):
@@ -31,7 +24,7 @@ def outcomes(cluster):
 
 
 def test_a_job_is_complete_only_when_every_rank_has_read_its_part_back():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     change(cluster, "a", phase="done")
     change(cluster, "b", phase="saving")
     decision = operator.reconcile()
@@ -43,7 +36,7 @@ def test_a_job_is_complete_only_when_every_rank_has_read_its_part_back():
 
 
 def test_weights_in_parts_are_said_and_stay_said():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     change(cluster, "a", phase="done", kept_as="parts")
     change(cluster, "b", phase="done", kept_as="parts")
     for _ in range(2):
@@ -53,7 +46,7 @@ def test_weights_in_parts_are_said_and_stay_said():
 
 
 def test_weights_that_cannot_be_written_keep_the_job_in_saving_and_are_told_of():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.output_error = "No space left on device"
     change(cluster, "a", phase="saving")
     for _ in range(100):
@@ -70,7 +63,7 @@ def test_weights_that_cannot_be_written_keep_the_job_in_saving_and_are_told_of()
 
 def test_a_rank_that_is_lost_before_it_was_done_is_recovered_from():
     """The others hold the state: they form an epoch that has no step left, and save."""
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     for agent, rank in cluster.holders():
         agent.change(rank.slot, phase="saving", step=1000)
     cluster.output_error = "No space left on device"
@@ -83,7 +76,7 @@ def test_a_rank_that_is_lost_before_it_was_done_is_recovered_from():
 
 
 def test_a_rank_that_was_done_stays_done_when_its_agent_falls_silent():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     for node in "ab":
         change(cluster, node, phase="done")
     cluster.snapshot()
@@ -93,7 +86,7 @@ def test_a_rank_that_was_done_stays_done_when_its_agent_falls_silent():
 
 @pytest.mark.parametrize("phase", ["done", "saving"])
 def test_a_change_that_prepares_when_the_last_step_falls_is_given_up_at_once(phase):
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.run(lambda _: len(cluster.records.all) == 2)
     change(cluster, "a", phase=phase)
@@ -107,7 +100,7 @@ def test_a_change_that_prepares_when_the_last_step_falls_is_given_up_at_once(pha
 
 
 def test_nothing_is_adopted_while_weights_are_written():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.output_error = "No space left on device"
     change(cluster, "a", phase="saving")
     cluster.add_node("b")
@@ -118,7 +111,7 @@ def test_nothing_is_adopted_while_weights_are_written():
 
 
 def test_a_loss_that_is_not_finite_fails_the_job():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     step = cluster.agents["tiny-a-0"].ranks[0].step
     for node in "ab":
         change(cluster, node, phase="halted", error_kind="numeric", error="the loss is nan")
@@ -154,7 +147,7 @@ def test_a_job_that_diverged_fails_once_the_weights_before_the_step_are_written(
 
 
 def test_the_same_error_twice_at_one_step_fails_the_job_and_not_for_ever():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     sentence = "ValueError: token 300 is beyond the vocabulary at 0x7f0{}"
     for epoch in (1, 2):
         operator.run(lambda _, e=epoch: {r.epoch for _, r in cluster.holders()} == {e})
@@ -170,7 +163,7 @@ def test_the_same_error_twice_at_one_step_fails_the_job_and_not_for_ever():
 
 def test_recoveries_that_train_no_step_come_with_growing_pauses():
     """Whatever breaks the world each time, it is not a hot loop."""
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     for _ in range(600):
         for agent, rank in cluster.holders():
             if (rank.phase == "training" and rank.epoch > 1) or rank.phase == "training":
@@ -182,7 +175,7 @@ def test_recoveries_that_train_no_step_come_with_growing_pauses():
 
 def test_the_phase_of_a_job_whose_epoch_is_open_still_ends():
     """The operator was away while the ranks formed the epoch and trained all of it."""
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     record = replace(cluster.records.all[-1], outcome="open", closed_s=None)
     change(cluster, "a", phase="done", step=1000)
     observed = replace(cluster.snapshot(), epochs=(record,))
@@ -191,7 +184,7 @@ def test_the_phase_of_a_job_whose_epoch_is_open_still_ends():
 
 
 def test_a_rank_that_falls_silent_while_it_saves_is_recovered_from():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     for agent, rank in cluster.holders():
         agent.change(rank.slot, phase="saving", step=1000)
     cluster.output_error = "No space left on device"

@@ -8,7 +8,7 @@ import pytest
 
 from heddle_operator.state.actions import CloseEpoch, CreatePod, DeletePod
 from heddle_operator.state.snapshot import Headroom, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, running
+from tests.fakes.operator import running, running_on, waiting
 from tests.unit.heddle_operator.epochs.gathered import LIMITS, gathering, look
 
 
@@ -119,8 +119,7 @@ def test_a_node_whose_pod_can_fork_no_more_rank_is_drained_all_the_same():
 
 
 def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_it():
-    operator = running("a", "b", "c")
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", "c")
     cluster.kill_node("a")
     operator.run(lambda _: len(cluster.records.all) == 2)
     cluster.silence("tiny-b-0")
@@ -130,8 +129,7 @@ def test_a_recovery_whose_pod_falls_silent_before_it_is_sealed_goes_on_without_i
 
 
 def test_a_recovery_does_not_wait_for_a_pod_that_must_start_again_while_others_suffice():
-    operator = running("a", "b", "c")
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", "c")
     cluster.kill_node("a")
     operator.run(lambda _: cluster.records.all[-1].epoch == 2)
     cluster.kill_pod("tiny-c-0")
@@ -142,8 +140,7 @@ def test_a_recovery_does_not_wait_for_a_pod_that_must_start_again_while_others_s
 
 
 def test_it_waits_where_they_do_not_suffice():
-    operator = running("a", "b", "c", minGPUs=2)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", "c", minGPUs=2)
     cluster.kill_node("a")
     operator.run(lambda _: cluster.records.all[-1].epoch == 2)
     cluster.kill_pod("tiny-c-0")
@@ -152,8 +149,7 @@ def test_it_waits_where_they_do_not_suffice():
 
 
 def test_an_epoch_beyond_a_quota_gives_way_at_once_to_one_within_it():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = waiting("a")
     cluster = operator.cluster
     cluster.add_node("b", gpus=4)
     operator.run(lambda _: bool(cluster.records.all))

@@ -5,14 +5,7 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.state.actions import SendHalt
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator, operator.cluster
+from tests.fakes.operator import running_on
 
 
 def halts(decision):
@@ -30,7 +23,7 @@ def until_halted(operator, passes=300):
 
 def switching(*nodes):
     """A job that is held up in the switch to an epoch with the joiner z, which fell silent."""
-    operator, cluster = running(*nodes)
+    operator, cluster = running_on(*nodes)
     cluster.add_node("z")
     cluster.slow_s = {"tiny-z-0": 0.5}
     operator.run(lambda d: d.phase == "Switching")
@@ -39,7 +32,7 @@ def switching(*nodes):
 
 @pytest.mark.parametrize("timeout_s", [2, 10, 30])
 def test_survivors_of_a_silent_peer_are_halted_after_the_peer_timeout_of_the_job(timeout_s):
-    operator, cluster = running("a", "b", "c", peerTimeoutSeconds=timeout_s)
+    operator, cluster = running_on("a", "b", "c", peerTimeoutSeconds=timeout_s)
     cluster.silence("tiny-a-0")
     began_s = cluster.now
     assert until_halted(operator, 500) == {"tiny-b-0": 1, "tiny-c-0": 1}
@@ -47,14 +40,14 @@ def test_survivors_of_a_silent_peer_are_halted_after_the_peer_timeout_of_the_job
 
 
 def test_survivors_of_a_stopped_rank_are_halted_although_its_agent_answers():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.stop_rank("tiny-a-0", 0)
     assert until_halted(operator) == {"tiny-b-0": 1}
     assert operator.decision.message.startswith("rank 0 on a fell silent: no heartbeat for 10 s")
 
 
 def test_a_halt_says_who_fell_silent_and_is_sent_until_all_have_halted():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.silence("tiny-a-0")
     until_halted(operator)
     (first,) = cluster.halts
@@ -73,7 +66,7 @@ def test_ranks_that_wait_in_a_switch_for_a_silent_joiner_are_halted():
 
 
 def test_a_joiner_that_falls_silent_while_the_old_plan_trains_halts_nobody():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.add_node("z")
     operator.run(lambda _: "tiny-z-0" in cluster.agents and cluster.records.all[-1].seal)
     cluster.silence("tiny-z-0")
@@ -86,7 +79,7 @@ def test_a_joiner_that_falls_silent_while_the_old_plan_trains_halts_nobody():
 
 
 def test_an_epoch_that_hangs_is_halted_told_of_and_recovered_from():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster._is_busy = lambda *_: True  # they beat, and never end the step
     assert until_halted(operator, 700) == {"tiny-a-0": 1, "tiny-b-0": 1}
     (event,) = [e for e in cluster.events.values() if e.reason == "ProgressDeadlineExceeded"]
@@ -97,14 +90,14 @@ def test_an_epoch_that_hangs_is_halted_told_of_and_recovered_from():
 
 
 def test_the_store_of_a_recovery_is_never_on_the_silent_pod():
-    operator, cluster = running("a", "b", "c")
+    operator, cluster = running_on("a", "b", "c")
     cluster.silence("tiny-a-0")
     operator.run(lambda d: len(cluster.records.all) == 2 and d.phase == "Running", 200)
     assert cluster.records.all[-1].seal.store == "tiny-b-0:1"
 
 
 def test_a_stopped_process_is_left_to_its_agent_first_and_then_goes_with_its_pod():
-    operator, cluster = running("a", "b", "c")
+    operator, cluster = running_on("a", "b", "c")
     cluster.stop_rank("tiny-a-0", 0)
     waits = operator.run(lambda d: "until its agent has killed it" in d.message, 200)
     assert waits.phase == "Recovering"
@@ -114,7 +107,7 @@ def test_a_stopped_process_is_left_to_its_agent_first_and_then_goes_with_its_pod
 
 
 def test_a_rank_that_its_agent_killed_is_replaced_in_its_pod():
-    operator, cluster = running("a", "b", "c")
+    operator, cluster = running_on("a", "b", "c")
     agent = cluster.agents["tiny-a-0"]
     cluster.stop_rank("tiny-a-0", 0)
     operator.run(lambda d: "until its agent has killed it" in d.message, 200)

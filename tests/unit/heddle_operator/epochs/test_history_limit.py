@@ -9,14 +9,14 @@ import pytest
 from heddle_operator.epochs.history_limit import prune_epochs
 from heddle_operator.rules.limits import beyond_backoff
 from heddle_operator.state.actions import PruneEpoch
-from heddle_operator.state.epoch_record import EpochRecord, Failure, Seal, StartFailure
+from heddle_operator.state.epoch_record import Failure, Seal, StartFailure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job, view_of
+from tests.fakes.operator import a_job, a_record, a_report, view_of
 from tests.fakes.planner import fake_plan
-from worker.contract import Member, RankReport, Report, Resume
+from worker.contract import Member, RankReport, Resume
 
 NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
@@ -24,21 +24,14 @@ JOB = a_job()
 POD = ObservedPod(name="tiny-a-0", node="a", ordinal=0, gpus=1, phase="running")
 
 
-def a_record(epoch, outcome="aborted", holds=()):
+def an_epoch(epoch, outcome="aborted", holds=()):
     members = tuple(
         Member(pod=f"tiny-{h}-0", slot=0, node="a", gpu=0, rank=None, holds=h) for h in holds
     )
     seal = Seal(members=members, store="s:1", resume=None, sealed_s=0.0) if holds else None
     closed_s = None if outcome == "open" else float(epoch)
-    return EpochRecord(
-        epoch=epoch,
-        plan=PLAN,
-        reason="join",
-        composition=NODES,
-        adopted_s=0.0,
-        seal=seal,
-        outcome=outcome,
-        closed_s=closed_s,
+    return a_record(
+        PLAN, NODES, epoch, reason="join", seal=seal, outcome=outcome, closed_s=closed_s
     )
 
 
@@ -49,10 +42,7 @@ def a_view(follows=None, **rank):
         if any(held.values())
         else ()
     )
-    report = Report(
-        job="tiny", pod=POD.name, node="a", version=1, agent_pid=1, agent_started_s=0.0,
-        ready=True, epoch=follows, ranks=ranks,
-    )  # fmt: skip
+    report = a_report(pod=POD.name, epoch=follows, ranks=ranks)
     return AgentView(pod=POD.name, report=report)
 
 
@@ -68,7 +58,7 @@ def pruned(records, view, kept=2, job=JOB):
     return [action.epoch for action in actions]
 
 
-TEN = [a_record(n) for n in range(1, 10)] + [a_record(10, "live")]
+TEN = [an_epoch(n) for n in range(1, 10)] + [an_epoch(10, "live")]
 
 
 def test_the_newest_stay_for_history_and_older_ones_go():
@@ -91,20 +81,20 @@ def test_a_record_stays_while_an_agent_or_its_ranks_may_need_it(view, needed):
 
 
 def test_the_live_and_the_pending_record_stay_however_old():
-    live = [a_record(1), a_record(2, "live"), *(a_record(n) for n in range(3, 9))]
+    live = [an_epoch(1), an_epoch(2, "live"), *(an_epoch(n) for n in range(3, 9))]
     assert 2 not in pruned(live, a_view(epoch=2))
-    pending = [a_record(1, "live"), a_record(2, "open"), *(a_record(n) for n in range(3, 9))]
+    pending = [an_epoch(1, "live"), an_epoch(2, "open"), *(an_epoch(n) for n in range(3, 9))]
     assert pruned(pending, a_view(epoch=1)) == [3, 4, 5, 6]
 
 
 def test_that_the_job_ever_lived_is_not_forgotten():
     """Ranks hold 5, whose outcome was never written: 2 alone says that the job has lived."""
-    records = [a_record(1, "live"), a_record(2, "live"), *(a_record(n) for n in range(3, 9))]
+    records = [an_epoch(1, "live"), an_epoch(2, "live"), *(an_epoch(n) for n in range(3, 9))]
     assert pruned(records, a_view(epoch=5)) == [1, 3, 4, 6]
 
 
 def test_layouts_that_a_directive_carries_stay():
-    records = [*TEN[:-1], replace(a_record(10, "open", holds=(3,)))]
+    records = [*TEN[:-1], replace(an_epoch(10, "open", holds=(3,)))]
     assert 3 not in pruned(records, a_view(follows=10))
 
 
@@ -127,7 +117,7 @@ def test_the_newest_record_stays_even_if_none_is_to_be_kept():
 
 def test_a_record_stays_while_its_errors_count():
     failure = Failure(kind="device", sentence="out of memory", epoch=3, step=7, gpus=(("a", 0),))
-    failed = replace(a_record(3), closed_s=90.0, failures=(failure,))
+    failed = replace(an_epoch(3), closed_s=90.0, failures=(failure,))
     assert pruned([*TEN[:2], failed, *TEN[3:]], a_view(epoch=10)) == [1, 2, 4, 5, 6, 7, 8]
 
 
@@ -139,7 +129,7 @@ def limited(backoff_limit):
 
 def sealed(epoch, outcome="aborted", resume=None):
     return replace(
-        a_record(epoch, outcome), seal=Seal(members=(), store="s:1", resume=resume, sealed_s=0.0)
+        an_epoch(epoch, outcome), seal=Seal(members=(), store="s:1", resume=resume, sealed_s=0.0)
     )
 
 
@@ -152,7 +142,7 @@ def test_attempts_that_count_for_the_limit_stay_until_it_is_reached(limit, faile
         record = sealed(epoch)
         if failed == "did not start":
             failure = StartFailure("a", "image", "no image", 0)
-            record = replace(a_record(epoch), closed_s=-1e6, start_failures=(failure,))
+            record = replace(an_epoch(epoch), closed_s=-1e6, start_failures=(failure,))
         gone = pruned((*records, record), a_view(), 20, job)
         records = tuple(row for row in (*records, record) if row.epoch not in gone)
     assert beyond_backoff(job, records).startswith(f"{limit + 1} attempts failed in a row")

@@ -16,16 +16,15 @@ from heddle_operator.state.actions import (
     RelatedObject,
 )
 from heddle_operator.state.settings import Settings
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import (
+    a_job,
+    running,
+    running_on,
+    view_of,
+    waiting,
+)
 
 LIMITS = Settings()
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator, operator.cluster
 
 
 def deleted(decision):
@@ -44,12 +43,12 @@ def ended_at(cluster, later=0.0, **pods):
 
 
 def test_every_pod_of_an_ended_job_is_told_to_end_and_stays():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     assert ended_at(cluster)[0] == (EndPod("tiny-a-0"), EndPod("tiny-b-0"))
 
 
 def test_a_pod_that_never_started_has_no_log_to_keep():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     actions, _ = ended_at(cluster, a={"phase": "pending"})
     assert [(type(action), action.name) for action in actions] == [
         (DeletePod, "tiny-a-0"),
@@ -58,12 +57,12 @@ def test_a_pod_that_never_started_has_no_log_to_keep():
 
 
 def test_pods_that_have_ended_or_are_being_deleted_are_let_be():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     assert ended_at(cluster, a={"phase": "ended"}, b={"deleting": True}) == ((), None)
 
 
 def test_a_pod_of_an_ended_job_whose_sidecar_runs_on_is_deleted_in_time():
-    _, cluster = running("a")
+    _, cluster = running_on("a")
     lingers = {"phase": "ended", "lingers": True}
     assert ended_at(cluster, a=lingers) == ((), ASK_AGAIN_S)
     (action,), _ = ended_at(cluster, later=LIMITS.end_timeout_s, a=lingers)
@@ -71,7 +70,7 @@ def test_a_pod_of_an_ended_job_whose_sidecar_runs_on_is_deleted_in_time():
 
 
 def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
-    _, cluster = running("a")
+    _, cluster = running_on("a")
     cluster.unreachable["tiny-a-0"] = cluster.now
     assert ended_at(cluster) == ((), ASK_AGAIN_S)
     (action,), again = ended_at(cluster, later=LIMITS.end_timeout_s)
@@ -80,7 +79,7 @@ def test_a_silent_agent_is_waited_for_and_then_its_pod_is_deleted():
 
 
 def test_a_failed_pod_stays_until_it_is_clear_that_the_job_goes_on():
-    operator, cluster = running("a", "b", "c")
+    operator, cluster = running_on("a", "b", "c")
     cluster.kill_pod("tiny-b-0")
     assert deleted(operator.reconcile()) == []
     while len(cluster.records.all) == 1:
@@ -90,9 +89,7 @@ def test_a_failed_pod_stays_until_it_is_clear_that_the_job_goes_on():
 
 
 def test_a_failed_pod_of_a_job_that_lost_its_state_can_still_be_read():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b", as_pipeline=True))
-    operator.settle()
+    operator = running("a", "b", as_pipeline=True)
     operator.cluster.kill_pod("tiny-b-0")
     assert operator.settle().phase == "Failed"
     assert {p.name: p.phase for p in operator.cluster.pods.values()} == {
@@ -102,7 +99,7 @@ def test_a_failed_pod_of_a_job_that_lost_its_state_can_still_be_read():
 
 
 def test_pods_that_cannot_start_go_once_no_open_epoch_waits_for_them():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.run(lambda decision: "tiny-b-0" in cluster.pods)
     stuck = dataclasses.replace(cluster.pods["tiny-b-0"], phase="pending", problem="no such image")
@@ -114,7 +111,7 @@ def test_pods_that_cannot_start_go_once_no_open_epoch_waits_for_them():
 
 
 def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node():
-    operator, cluster = running("a", cooldownSeconds=20)
+    operator, cluster = running_on("a", cooldownSeconds=20)
     cluster.add_node("slow", "demo-slow")
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
     operator.settle()
@@ -132,7 +129,7 @@ def test_idle_pods_are_released_after_the_cooldown_and_at_once_on_a_leaving_node
 
 
 def test_a_pod_that_has_yet_to_start_is_not_idle():
-    operator, cluster = running("a", cooldownSeconds=20)
+    operator, cluster = running_on("a", cooldownSeconds=20)
     cluster.add_node("slow", "demo-slow")
     cluster.pulls_until_s["slow"] = cluster.now + 300
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
@@ -147,7 +144,7 @@ def test_a_pod_that_has_yet_to_start_is_not_idle():
 
 
 def test_a_silent_pod_that_takes_part_in_nothing_is_deleted_and_one_that_trains_is_not():
-    operator, cluster = running("a", "b", cooldownSeconds=1000)
+    operator, cluster = running_on("a", "b", cooldownSeconds=1000)
     cluster.add_node("slow", "demo-slow")
     cluster.do(CreatePod("tiny-slow-0", "slow", 0, 1))
     cluster.tick()
@@ -158,8 +155,7 @@ def test_a_silent_pod_that_takes_part_in_nothing_is_deleted_and_one_that_trains_
 
 
 def test_a_job_that_cannot_start_gives_all_its_pods_back_and_one_that_plans_keeps_them():
-    job = a_job(minGPUs=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b", minGPUs=2)
     cluster = operator.cluster
     operator.run(lambda _: len(cluster.pods) == 2)
     cluster.kill_node("b")
@@ -184,7 +180,7 @@ def leaving(operator, **changes):
 
 
 def test_a_node_that_leaves_is_told_with_what_it_said():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.drain("b")
     said = (("b", "has the taint karpenter.sh/disrupted"),)
     assert leaving(operator, unusable=said) == [
@@ -193,7 +189,7 @@ def test_a_node_that_leaves_is_told_with_what_it_said():
 
 
 def test_a_pod_with_a_notice_is_told_of_too():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     pods = tuple(
         dataclasses.replace(pod, notice="its GPU 3 is unhealthy") if pod.node == "b" else pod
         for pod in cluster.snapshot().pods
@@ -203,7 +199,7 @@ def test_a_pod_with_a_notice_is_told_of_too():
 
 
 def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
-    operator, cluster = running("a", maxGPUs=1)
+    operator, cluster = running_on("a", maxGPUs=1)
     cluster.add_node("b")
     cluster.drain("b")
     assert leaving(operator) == []
@@ -211,7 +207,7 @@ def test_a_node_that_the_plan_does_not_use_may_leave_in_silence():
 
 def test_that_a_node_leaves_is_told_before_the_plan_that_follows_from_it():
     """The plan is known since the cordon, so eviction and move are seen at once."""
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     cluster.cordon("b")
     operator.reconcile()
     cluster.tick()

@@ -13,7 +13,7 @@ from heddle_operator.rules.drain import Drain
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedPod, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
+from tests.fakes.operator import a_cluster, a_job, running, view_of, waiting
 from worker.contract import StepRecord
 
 IDLE = Drain()
@@ -229,8 +229,7 @@ def test_who_is_waited_for_and_what_cannot_be_written_degrade_the_job():
 
 
 def test_nodes_left_out_are_named_with_the_words_of_the_cluster_and_when_they_are_tried_again():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     operator.cluster.broken = {"b": ("image", "ErrImagePull: no such image")}
     while not operator.cluster.records.all or operator.cluster.records.all[0].outcome == "open":
         operator.reconcile()

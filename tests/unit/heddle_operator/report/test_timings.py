@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from heddle_operator.report.timings import reconfigurations
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, a_record, a_report
 from tests.fakes.planner import fake_plan
-from worker.contract import Report, SwitchRecord
+from worker.contract import SwitchRecord
 
 NODES = Composition((Node(name="a", gpu_type="demo-fast", gpus=1),))
 PLAN = fake_plan(NODES, a_job().workload)
@@ -27,16 +26,13 @@ def a_switch(
 
 
 def changes(*switches, reason="join", adopted_s=0.0, closed_s=None, epochs=(2,)):
-    report = Report(
-        job="tiny", pod="p", node="a", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
-        switches=switches,
-    )  # fmt: skip
+    report = a_report(switches=switches)
     records = tuple(
-        EpochRecord(
-            epoch=epoch,
-            plan=PLAN,
+        a_record(
+            PLAN,
+            NODES,
+            epoch,
             reason=reason,
-            composition=NODES,
             adopted_s=adopted_s,
             outcome="live",
             closed_s=closed_s,

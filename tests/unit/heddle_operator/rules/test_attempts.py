@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.unit.heddle_operator.rules.test_failures import failing, outcomes, running
+from tests.fakes.operator import running_on
+from tests.unit.heddle_operator.rules.test_failures import failing, outcomes
 
 
 def test_another_plan_may_be_tried_at_once():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     failing(cluster, "b", "other", "no")
     for node in "bc":
         cluster.add_node(node)
@@ -16,7 +17,7 @@ def test_another_plan_may_be_tried_at_once():
 
 
 def test_a_drain_is_tried_again_with_another_plan_before_the_notice_ends():
-    operator, cluster = running("a", "b", "c")
+    operator, cluster = running_on("a", "b", "c")
     failing(cluster, "b")
     cluster.drain("a", 120)
     notice_s = cluster.nodes["a"].leaving_at_s
@@ -27,7 +28,7 @@ def test_a_drain_is_tried_again_with_another_plan_before_the_notice_ends():
 
 
 def test_a_drain_that_has_one_plan_only_is_tried_with_it_again():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     failing(cluster, "b")
     cluster.drain("a")
     operator.run(lambda _: len(cluster.records.all) >= 3)

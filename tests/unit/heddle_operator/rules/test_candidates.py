@@ -14,7 +14,6 @@ from heddle_operator.rules.candidates import (
     usable_nodes,
 )
 from heddle_operator.state.actions import RequestPlan
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import Situation
@@ -27,9 +26,8 @@ from heddle_operator.state.snapshot import (
 )
 from planner.cluster.composition import Composition, Node
 from tests.builders import heddle_job
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, a_record, a_report, view_of
 from tests.fakes.planner import fake_plan
-from worker.contract import Report
 
 LIVE = fake_plan(Composition((Node(name="z", gpu_type="demo-fast", gpus=1),)), a_job().workload)
 
@@ -37,18 +35,7 @@ LIVE = fake_plan(Composition((Node(name="z", gpu_type="demo-fast", gpus=1),)), a
 def on(plan):
     """Where a job stands that trains with this plan; with None, one that does not train yet."""
     composition = Composition((Node(name="z", gpu_type="demo-fast", gpus=1),))
-    live = (
-        EpochRecord(
-            epoch=1,
-            plan=plan,
-            reason="start",
-            composition=composition,
-            adopted_s=0.0,
-            outcome="live",
-        )
-        if plan
-        else None
-    )
+    live = a_record(plan, composition, outcome="live") if plan else None
     return Situation(
         live=live, pending=None, holders=(), lost=(), doubtful=(), ever_live=bool(plan)
     )
@@ -230,16 +217,7 @@ def test_pods_are_hosts_where_ranks_use_nccl(device, wire, said, hosts):
     )
     agents = {}
     if said is not None:  # what a silent agent has said counts
-        report = Report(
-            job="tiny",
-            pod="p",
-            node="a",
-            version=1,
-            agent_pid=1,
-            agent_started_s=0.0,
-            ready=True,
-            wire=said,
-        )
+        report = a_report(wire=said)
         agents = {"p": AgentView(pod="p", report=report, unreachable_since_s=90.0)}
     observed = Observed(
         nodes=(ObservedNode(name="a", gpu_type="demo-fast", gpus=6),), pods=pods, agents=agents

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from heddle_operator.epochs.members import members_of
 from heddle_operator.rules.coverage import Survivors
-from heddle_operator.state.epoch_record import EpochRecord, Seal
+from heddle_operator.state.epoch_record import Seal
 from heddle_operator.state.situation import Holder
 from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import PlacedStage, Plan
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, a_record
 from tests.fakes.planner import MODEL, fake_plan
 from worker.contract import RankReport
 
@@ -24,12 +24,11 @@ def record(epoch, names):
     nodes = Composition(tuple(Node(name=name, gpu_type="demo-fast", gpus=1) for name in names))
     plan = fake_plan(nodes, a_job().workload, as_pipeline=True)
     members = members_of(plan, Observed(pods=PODS), ())
-    return EpochRecord(
-        epoch=epoch,
-        plan=plan,
+    return a_record(
+        plan,
+        nodes,
+        epoch,
         reason="join",
-        composition=nodes,
-        adopted_s=0.0,
         seal=Seal(members=members, store="s:1", resume=None, sealed_s=0.0),
     )
 

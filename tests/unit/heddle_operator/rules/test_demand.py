@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 from heddle_operator.rules.demand import demand_of, weight_of
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.plan_reply import PlanKey, PlanReply, ReferencedPlan
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
 from heddle_operator.state.snapshot import Headroom, Observed, ObservedNode, ObservedPod
 from heddle_operator.state.worth import Worth
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job, view_of
+from tests.fakes.operator import a_job, a_record, view_of
 from tests.fakes.planner import fake_plan
 
 SEEN = Observed(
@@ -38,15 +37,7 @@ def demand(seen=SEEN, **elastic):
 def record(gpus, epoch=1, step_s=1.0, outcome="live"):
     nodes = Composition((Node(name="a", gpu_type="demo-fast", gpus=gpus),))
     plan = fake_plan(nodes, a_job().workload)
-    return EpochRecord(
-        epoch=epoch,
-        plan=plan,
-        reason="start",
-        composition=nodes,
-        adopted_s=0.0,
-        outcome=outcome,
-        step_s=step_s,
-    )
+    return a_record(plan, nodes, epoch, outcome=outcome, step_s=step_s)
 
 
 def test_what_other_jobs_hold_could_be_its_own():

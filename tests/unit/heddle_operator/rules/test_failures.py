@@ -20,7 +20,7 @@ from heddle_operator.rules.failures import (
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, view_of
+from tests.fakes.operator import FakeOperator, a_job, running_on, view_of
 from worker.contract import RankExit, RankReport
 
 BROKEN = Failure(kind="device", sentence="out of memory", epoch=1, step=7, gpus=(("b", 0),))
@@ -31,13 +31,6 @@ WRONG = Failure(
     step=7,
     gpus=(("b", 0),),
 )
-
-
-def running(*nodes, **elastic):
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator, operator.cluster
 
 
 def failing(cluster, node, kind="device", error="out of memory"):
@@ -54,7 +47,7 @@ def read(cluster):
 
 
 def test_a_change_is_given_up_as_soon_as_a_rank_says_that_it_failed():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     failing(cluster, "b")
     cluster.add_node("b")
     operator.run(lambda _: any(r.failed_epoch for a in cluster.agents.values() for r in
@@ -69,7 +62,7 @@ def test_a_change_is_given_up_as_soon_as_a_rank_says_that_it_failed():
 
 
 def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     failing(cluster, "a", "other", "ValueError: no such layer")  # it trains on with the old plan
     cluster.add_node("c")
     operator.settle()
@@ -92,7 +85,7 @@ def test_the_same_plan_is_not_tried_again_on_the_same_nodes_for_10_minutes():
 
 
 def test_a_lost_peer_is_no_fault_of_the_plan():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     failing(cluster, "b", "lost peer", "connection closed")
     cluster.add_node("b")
     operator.run(lambda _: len(cluster.records.all) >= 3)
@@ -108,7 +101,7 @@ def halted(cluster, node, failure):
 
 
 def test_errors_of_halted_ranks_are_the_cause_of_the_next_epoch():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     step = cluster.agents["tiny-b-0"].ranks[0].step
     halted(cluster, "b", BROKEN)
     assert causes_of(read(cluster)) == (replace(BROKEN, step=step),)
@@ -123,7 +116,7 @@ def ended(cluster, node, failure):
 
 
 def test_a_rank_that_ended_by_its_device_leaves_its_gpu_out():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     step = cluster.agents["tiny-b-0"].ranks[0].step
     ended(cluster, "b", BROKEN)
     assert causes_of(read(cluster)) == (replace(BROKEN, step=step),)
@@ -135,7 +128,7 @@ def test_a_rank_that_ended_by_its_device_leaves_its_gpu_out():
 
 @pytest.mark.parametrize("kind", ["lost peer", "other"])
 def test_one_that_ended_by_anything_else_does_not(kind):
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     ended(cluster, "b", replace(BROKEN, kind=kind))
     assert causes_of(read(cluster)) == ()
     operator.settle()
@@ -143,7 +136,7 @@ def test_one_that_ended_by_anything_else_does_not(kind):
 
 
 def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     halted(cluster, "b", BROKEN)
     operator.settle()
     assert cluster.records.all[-1].plan.nodes == ("a",)
@@ -159,7 +152,7 @@ def test_a_gpu_that_failed_is_left_out_for_10_minutes_and_longer_each_time():
 
 
 def test_a_gpu_on_which_the_old_plan_trains_is_not_left_out():
-    operator, cluster = running("a", "b")
+    operator, cluster = running_on("a", "b")
     failing(cluster, "a")
     cluster.add_node("c")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
@@ -171,7 +164,7 @@ def test_a_gpu_on_which_the_old_plan_trains_is_not_left_out():
 
 
 def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoch():
-    _, cluster = running("a")
+    _, cluster = running_on("a")
     record = replace(cluster.records.all[-1], cause=(WRONG,))
     assert comes_again([record], replace(WRONG, epoch=2))
     assert not comes_again([record], WRONG)  # the very same one, not recovered from yet
@@ -181,7 +174,7 @@ def test_an_error_comes_again_if_it_is_the_same_at_the_same_step_in_another_epoc
 
 
 def test_an_error_comes_again_from_the_same_site_whatever_time_or_address_its_sentence_has():
-    _, cluster = running("a")
+    _, cluster = running_on("a")
     known = replace(WRONG, site="ValueError in worker.x.f", sentence="<x at 0x7f10> after 3.1 s")
     record = replace(cluster.records.all[-1], cause=(known,))
     again = replace(known, epoch=2, sentence="<x at 0x7f98> after 3.2 s")
@@ -190,7 +183,7 @@ def test_an_error_comes_again_from_the_same_site_whatever_time_or_address_its_se
 
 
 def test_a_record_with_errors_is_kept_while_they_count():
-    _, cluster = running("a")
+    _, cluster = running_on("a")
     record = replace(cluster.records.all[-1], failures=(BROKEN,))
     assert is_remembered(record, record.closed_s + PLAN_PAUSE_S)
     assert not is_remembered(record, record.closed_s + 2 * GPU_PAUSE_S)
@@ -203,7 +196,7 @@ HANGS = "the first operation of rank 0 on a with rank 1 on b has not ended in 60
 
 
 def test_a_network_that_hangs_lets_its_plan_rest_until_another_one_lives():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     failing(cluster, "b", "fabric", HANGS)
     cluster.add_node("b")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
@@ -220,7 +213,7 @@ def test_a_network_that_hangs_lets_its_plan_rest_until_another_one_lives():
 
 def test_a_rank_that_joined_and_ended_has_said_what_hangs():
     """It held nothing, so it ends; its agent keeps its words."""
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.run(lambda _: bool(cluster.records.all[-1].seal) and len(cluster.records.all) == 2)
     record, agent = cluster.records.all[-1], cluster.agents["tiny-b-0"]

@@ -15,12 +15,12 @@ from heddle_operator.rules.gain import (
     judge,
     quiet_left_s,
 )
-from heddle_operator.state.epoch_record import EpochRecord, Seal
+from heddle_operator.state.epoch_record import Seal
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.reasons import MoveCause
 from heddle_operator.state.settings import Settings
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job
+from tests.fakes.operator import a_job, a_record
 from tests.fakes.planner import fake_plan
 from worker.contract import Resume
 
@@ -89,15 +89,7 @@ def test_the_holders_that_a_job_asks_for_come_before_gain(held, will_hold, adopt
 
 
 def record(epoch, outcome, closed_s):
-    return EpochRecord(
-        epoch=epoch,
-        plan=OLD,
-        reason="join",
-        composition=ONE,
-        adopted_s=0.0,
-        outcome=outcome,
-        closed_s=closed_s,
-    )
+    return a_record(OLD, ONE, epoch, reason="join", outcome=outcome, closed_s=closed_s)
 
 
 def test_the_expected_change_is_the_jobs_own_once_it_has_seen_three():

@@ -5,25 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.rules.gang import TURN_LIMIT_S, TURN_S, lost_races, turn_left_s
-from heddle_operator.state.epoch_record import EpochRecord, StartFailure
+from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.snapshot import Observed, ObservedPod
 from planner.cluster.composition import Composition, Node
-from tests.fakes.operator import a_job, view_of
+from tests.fakes.operator import a_job, a_record, view_of
 from tests.fakes.planner import fake_plan
 
 NODES = Composition(
     (Node(name="a", gpu_type="demo-fast", gpus=1), Node(name="b", gpu_type="demo-fast", gpus=1))
 )
 PLAN = fake_plan(NODES, a_job().workload)
-LOST = EpochRecord(
-    epoch=1,
-    plan=PLAN,
-    reason="start",
-    composition=NODES,
-    adopted_s=0.0,
-    outcome="aborted",
-    closed_s=100.0,
-)
+LOST = a_record(PLAN, NODES, outcome="aborted", closed_s=100.0)
 FAILED = replace(LOST, start_failures=(StartFailure("a", "image", "no image", 1),))
 
 

@@ -19,7 +19,15 @@ from heddle_operator.state.actions import CloseEpoch
 from heddle_operator.state.epoch_record import StartFailure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import ObservedPod, RefusedPod
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
+from tests.fakes.operator import (
+    FakeOperator,
+    a_cluster,
+    a_job,
+    running,
+    running_on,
+    view_of,
+    waiting,
+)
 
 NO_IMAGE = ("image", "ErrImagePull: registry.example/worker:1 not found")
 NO_CPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient cpu")
@@ -58,8 +66,7 @@ def left_out(operator):
 
 
 def test_a_job_starts_on_what_works_though_each_other_node_is_broken_in_its_own_way():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c", "d"))
+    operator = waiting("a", "b", "c", "d")
     cluster = operator.cluster
     cluster.broken = {"b": NO_IMAGE, "c": NO_CPU, "d": NO_NETWORK}
     at(operator, 15.0)
@@ -74,8 +81,7 @@ def test_a_job_starts_on_what_works_though_each_other_node_is_broken_in_its_own_
 
 
 def test_a_bad_node_is_tried_again_after_growing_pauses_and_joins_once_it_works():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     cluster = operator.cluster
     cluster.broken = {"b": NO_IMAGE}
     at(operator, 30 * 60, 4)
@@ -92,8 +98,7 @@ def test_a_bad_node_is_tried_again_after_growing_pauses_and_joins_once_it_works(
 
 
 def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
-    operator = running("a")
-    cluster = operator.cluster
+    operator, cluster = running_on("a")
     cluster.pulls_until_s["b"] = cluster.now + 180
     cluster.add_node("b")
     operator.run(lambda _: "tiny-b-0" in cluster.pods)
@@ -111,8 +116,7 @@ def test_a_node_whose_kubelet_rejects_the_pod_is_tried_again_within_seconds():
 
 @pytest.mark.parametrize("leaving_at_s", [None, 0.0, 300.0])
 def test_a_pod_that_does_not_go_holds_up_nobody_and_its_node_joins_once_it_is_gone(leaving_at_s):
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     cluster = operator.cluster
     cluster.pods["tiny-b-0"] = ObservedPod(
         name="tiny-b-0", node="b", ordinal=0, gpus=1, phase="running",
@@ -171,8 +175,7 @@ def test_another_spec_and_a_node_that_went_and_came_again_are_tried_at_once():
 
 @pytest.mark.parametrize("first", [0, 20])
 def test_a_good_node_joins_while_a_bad_one_stays_bad(first):
-    operator = running("a")
-    cluster = operator.cluster
+    operator, cluster = running_on("a")
     cluster.broken = {"b": NO_IMAGE}
     cluster.add_node("b")
     at(operator, first)
@@ -183,8 +186,7 @@ def test_a_good_node_joins_while_a_bad_one_stays_bad(first):
 
 @pytest.mark.parametrize("first", [0, 5, 20])
 def test_a_good_node_joins_while_another_pulls_its_image_and_that_one_joins_when_it_is_ready(first):
-    operator = running("a", cooldownSeconds=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", cooldownSeconds=0)
     cluster.pulls_until_s["b"] = cluster.now + 180
     cluster.add_node("b")
     at(operator, first)
@@ -198,8 +200,7 @@ def test_a_good_node_joins_while_another_pulls_its_image_and_that_one_joins_when
 
 
 def test_a_start_waits_for_pods_that_pull_only_so_long_as_the_others_do_not_suffice():
-    job = a_job(minGPUs=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = waiting("a", "b", "c", minGPUs=2)
     cluster = operator.cluster
     cluster.pulls_until_s = {"b": 120.0, "c": 200.0}
     at(operator, 110)
@@ -212,8 +213,7 @@ def test_a_start_waits_for_pods_that_pull_only_so_long_as_the_others_do_not_suff
 
 def test_the_decision_to_go_without_a_late_node_is_the_only_one_of_its_pass():
     """What the epoch that is given up still asks for would only be undone in the next pass."""
-    job = a_job(minGPUs=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b", "c"))
+    operator = waiting("a", "b", "c", minGPUs=2)
     operator.cluster.pulls_until_s = {"c": 200.0}
     passes = []
     while not any(isinstance(action, CloseEpoch) for action in operator.decision.actions):
@@ -226,8 +226,7 @@ def test_the_decision_to_go_without_a_late_node_is_the_only_one_of_its_pass():
 
 def test_a_start_waits_no_longer_for_the_holders_that_the_job_asks_for():
     """Nothing trains yet, and no state is there that could be lost."""
-    job = a_job(minHolders=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b", minHolders=2)
     operator.cluster.pulls_until_s = {"b": 200.0}
     at(operator, 60)
     assert trained_nodes(operator.cluster) == ("a",)
@@ -236,8 +235,7 @@ def test_a_start_waits_no_longer_for_the_holders_that_the_job_asks_for():
 
 
 def test_a_start_does_not_give_way_to_nodes_that_failed_once_and_may_be_tried_again():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     cluster = operator.cluster
     cluster.broken = {"b": NO_CPU}
     cluster.pulls_until_s = {"a": 110.0}
@@ -248,8 +246,7 @@ def test_a_start_does_not_give_way_to_nodes_that_failed_once_and_may_be_tried_ag
 
 
 def test_a_node_that_trains_is_never_left_out_with_what_trains_there():
-    operator = running("a")
-    cluster = operator.cluster
+    operator, cluster = running_on("a")
     cluster.broken = {"a": NO_IMAGE}
     cluster.nodes["a"] = dataclasses.replace(cluster.nodes["a"], gpus=2)
     at(operator, 30)
@@ -259,8 +256,7 @@ def test_a_node_that_trains_is_never_left_out_with_what_trains_there():
 
 
 def test_the_pods_that_train_are_not_starting_though_their_agents_do_not_answer():
-    operator = running("a", "b")
-    cluster = operator.cluster
+    _, cluster = running_on("a", "b")
     hosts = cluster.records.all[-1].hosts
     observed = dataclasses.replace(cluster.snapshot(), agents={})
     assert starting_nodes(observed, hosts) == frozenset()
@@ -268,8 +264,7 @@ def test_the_pods_that_train_are_not_starting_though_their_agents_do_not_answer(
 
 
 def test_what_the_cluster_refuses_is_a_trouble_of_its_node():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     operator.run(lambda _: bool(operator.cluster.records.all))
     observed = refused_on_b(operator, "pods is forbidden: no")
     (trouble,) = troubles(operator.cluster.records.all[-1], observed)
@@ -293,8 +288,7 @@ def test_a_refusal_counts_from_the_first_one_and_never_if_it_only_passes(since_s
 
 
 def test_a_failure_is_written_with_the_words_of_the_cluster_and_the_generation_of_the_job():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b")
     cluster = operator.cluster
     cluster.broken = {"b": NO_CPU}
     closed = []
@@ -311,8 +305,7 @@ NO_GPU = ("scheduling", "Unschedulable: 0/4 nodes are available: 1 Insufficient 
 
 def lacking(gpus, **elastic):
     """A job on nodes a, and b of so many GPUs, for none of whose pods the scheduler has them."""
-    job = a_job(**elastic)
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = waiting("a", **elastic)
     operator.cluster.add_node("b", gpus=gpus)
     operator.cluster.broken = {"b": NO_GPU}
     return operator

@@ -15,8 +15,8 @@ from heddle_operator.state.progress import (
 )
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.snapshot import AgentView
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
-from worker.contract import READING, READING_S, RankReport, Report, StepRecord
+from tests.fakes.operator import FakeOperator, a_cluster, a_job, a_report
+from worker.contract import READING, READING_S, RankReport, StepRecord
 
 LIMITS = Settings()
 
@@ -25,11 +25,8 @@ def a_rank(**values):
     return RankReport(slot=0, pid=1, started_s=0.0, phase="training", **values)
 
 
-def a_report(*ranks, steps=()):
-    return Report(
-        job="tiny", pod="p", node="n", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
-        ranks=ranks, steps=steps,
-    )  # fmt: skip
+def report(*ranks, steps=()):
+    return a_report(ranks=ranks, steps=steps)
 
 
 def seen(idle_s, step_s=None, **changes):
@@ -54,14 +51,14 @@ def seen(idle_s, step_s=None, **changes):
     [{"step": 1}, {"progress": 1}, {"part": "build"}, {"pending_epoch": 2}, {"phase": "switching"}],
 )
 def test_whatever_a_rank_gets_done_is_progress(change):
-    before = AgentView(pod="p", report=a_report(a_rank()), progressed_s={0: 5.0})
-    assert progress_times(before, a_report(a_rank()), 9.0) == {0: 5.0}
-    assert progress_times(before, a_report(a_rank().model_copy(update=change)), 9.0) == {0: 9.0}
+    before = AgentView(pod="p", report=report(a_rank()), progressed_s={0: 5.0})
+    assert progress_times(before, report(a_rank()), 9.0) == {0: 5.0}
+    assert progress_times(before, report(a_rank().model_copy(update=change)), 9.0) == {0: 9.0}
 
 
 def test_a_heartbeat_alone_is_no_progress():
-    before = AgentView(pod="p", report=a_report(a_rank(beat_age_s=0.9)), progressed_s={0: 5.0})
-    assert progress_times(before, a_report(a_rank(waiting=True)), 9.0) == {0: 5.0}
+    before = AgentView(pod="p", report=report(a_rank(beat_age_s=0.9)), progressed_s={0: 5.0})
+    assert progress_times(before, report(a_rank(waiting=True)), 9.0) == {0: 5.0}
 
 
 def test_an_epoch_hangs_when_none_of_its_ranks_makes_progress():
@@ -118,9 +115,9 @@ def a_step(step, loss=1.0, norm=1.0):
 
 
 def test_steps_that_are_not_finite_are_kept_though_reports_tell_only_of_new_ones():
-    first = a_report(steps=(a_step(1), a_step(2, loss=float("nan"))))
+    first = report(steps=(a_step(1), a_step(2, loss=float("nan"))))
     view = AgentView(pod="p", report=first, not_finite=not_finite_steps(None, first))
-    second = a_report(steps=(a_step(3, norm=float("inf")), a_step(4)))
+    second = report(steps=(a_step(3, norm=float("inf")), a_step(4)))
     assert [record.step for record in not_finite_steps(view, second)] == [2, 3]
 
 
@@ -128,5 +125,5 @@ def test_a_step_that_fp16_skips_for_a_smaller_loss_scale_is_no_divergence():
     overflow, lost = a_step(2, norm=math.nan), a_step(3, loss=math.nan, norm=math.nan)
     steps = [step.model_copy(update={"loss_scale": 1024.0}) for step in (overflow, lost)]
     smallest = overflow.model_copy(update={"step": 4, "loss_scale": 1.0})
-    found = not_finite_steps(None, a_report(steps=(*steps, smallest)))
+    found = not_finite_steps(None, report(steps=(*steps, smallest)))
     assert [record.step for record in found] == [3, 4]

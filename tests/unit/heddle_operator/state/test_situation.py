@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator, a_cluster, a_job
-
-
-def running(*nodes):
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    operator.settle()
-    return operator, operator.cluster
+from tests.fakes.operator import running_on
 
 
 def read(cluster):
@@ -23,7 +16,7 @@ def lost(cluster):
 
 
 def test_an_adopted_epoch_is_pending_until_a_rank_holds_it():
-    operator, cluster = running("a")
+    operator, cluster = running_on("a")
     cluster.add_node("b")
     operator.run(lambda decision: cluster.records.all[-1].epoch == 2)
     where = read(cluster)
@@ -34,7 +27,7 @@ def test_an_adopted_epoch_is_pending_until_a_rank_holds_it():
 
 
 def test_what_happened_to_a_rank_is_said():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     assert lost(cluster) == ()
     cluster.kill_rank("tiny-a-0", 0)
     assert lost(cluster) == (("Exited", "rank 0 on a ended by signal 9"),)
@@ -47,7 +40,7 @@ def test_what_happened_to_a_rank_is_said():
 
 
 def test_ranks_to_which_the_same_happened_are_told_together():
-    _, cluster = running("a", "b", "c")
+    _, cluster = running_on("a", "b", "c")
     cluster.kill_node("a")
     cluster._halt_broken()
     assert lost(cluster) == (
@@ -57,7 +50,7 @@ def test_ranks_to_which_the_same_happened_are_told_together():
 
 
 def test_an_agent_is_in_doubt_until_the_peer_timeout_has_passed():
-    _, cluster = running("a", "b")
+    _, cluster = running_on("a", "b")
     cluster.unreachable["tiny-a-0"] = cluster.now
     assert read(cluster).doubtful == ("tiny-a-0",)
     assert [holder.node for holder in read(cluster).holders] == ["b"]

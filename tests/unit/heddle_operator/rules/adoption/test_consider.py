@@ -11,7 +11,15 @@ from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RecordEvent, RequestPlan
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Headroom, Observed
-from tests.fakes.operator import FakeOperator, a_cluster, a_job, running, view_of
+from tests.fakes.operator import (
+    FakeOperator,
+    a_cluster,
+    a_job,
+    running,
+    running_on,
+    view_of,
+    waiting,
+)
 
 
 def adopts(decision):
@@ -28,8 +36,7 @@ def events(decision):
 
 
 def test_a_plan_is_asked_for_once_while_the_answer_is_out():
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, "a"))
+    operator = waiting("a")
     assert [type(action) for action in operator.reconcile().actions] == [RequestPlan]
     assert operator.reconcile().actions == ()
     assert operator.decision.phase == "Planning"
@@ -70,8 +77,7 @@ def test_why_a_job_leaves_a_node_is_in_its_event_with_the_nodes_own_words():
 
 def test_a_recovery_goes_on_though_the_epochs_that_broke_were_never_on_record_as_live():
     """An epoch without an end gives the backoff no beginning."""
-    operator = running("a", "b", "c")
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", "c")
     cluster.kill_node("a")
     for epoch in (2, 3, 4):
         adopted(operator)
@@ -180,8 +186,7 @@ def test_a_join_waits_for_the_cooldown_after_the_last_change(cooldown, waits):
 
 
 def test_a_gain_that_does_not_pay_in_a_restless_cluster_is_taken_once_it_rests():
-    operator = running("a")
-    cluster = operator.cluster
+    operator, cluster = running_on("a")
     for _ in range(2):
         cluster.add_node("b")
         operator.settle()
@@ -276,8 +281,7 @@ def epochs(cluster):
 
 
 def test_the_live_plan_is_adopted_once_more_with_the_steps_that_are_wanted():
-    operator = running("a", "b", minGainPercent=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", minGainPercent=0)
     grow(operator)
     operator.settle()
     assert epochs(cluster) == [("start", "live", 1000), ("join", "live", 2000)]
@@ -285,8 +289,7 @@ def test_the_live_plan_is_adopted_once_more_with_the_steps_that_are_wanted():
 
 @pytest.mark.parametrize("notice_s", [30.0, math.inf])
 def test_a_node_with_a_notice_is_left_first_and_the_steps_come_with_that_move(notice_s):
-    operator = running("a", "b", minGainPercent=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", minGainPercent=0)
     grow(operator)
     cluster.drain("b", notice_s)
     operator.run(lambda d: any(isinstance(a, DeletePod) for a in d.actions))
@@ -294,8 +297,7 @@ def test_a_node_with_a_notice_is_left_first_and_the_steps_come_with_that_move(no
 
 
 def test_attempts_that_break_are_repeated_with_pauses():
-    operator = running("a", "b", minGainPercent=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", minGainPercent=0)
     grow(operator)
     began_s = cluster.now
     while cluster.now < began_s + 20.0:
@@ -308,8 +310,7 @@ def test_attempts_that_break_are_repeated_with_pauses():
 
 
 def test_a_plan_that_failed_on_its_nodes_waits_before_it_grows():
-    operator = running("a", "b", minGainPercent=0)
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b", minGainPercent=0)
     grow(operator)
     operator.reconcile()
     cluster.failing["a"] = (
@@ -325,8 +326,7 @@ def test_a_plan_that_failed_on_its_nodes_waits_before_it_grows():
 
 
 def test_a_plan_is_asked_for_again_for_the_same_nodes_once_its_times_were_corrected():
-    operator = running("a", "b")
-    cluster = operator.cluster
+    operator, cluster = running_on("a", "b")
     snapshot, adopted_s = cluster.snapshot, cluster.records.all[-1].adopted_s
     cluster.replies.clear()
     for repriced_s, asks in ((adopted_s - 1, False), (adopted_s + 1, True)):

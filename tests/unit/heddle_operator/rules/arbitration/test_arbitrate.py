@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heddle_operator.rules.arbitration.arbitrate import arbitrate
-from heddle_operator.rules.arbitration.demand import Demand
+from tests.fakes.operator import a_demand
 
 NODES = (("a", 2), ("b", 2), ("c", 2))
-HIGH = Demand(job="high", priority=100, since="", least=2, most=6, weight=1.0, nodes=NODES)
-LOW = Demand(job="low", priority=0, since="", least=2, most=6, weight=1.0, nodes=NODES, pods=NODES)
+HIGH = a_demand("high", NODES, 6, priority=100, least=2)
+LOW = a_demand("low", NODES, 6, least=2, pods=NODES)
 
 
 def totals(*demands):
@@ -70,36 +70,9 @@ def test_free_gpus_come_before_those_of_others():
 
 def test_of_the_lowest_priority_and_there_of_whom_it_costs_least():
     lenders = [
-        Demand(
-            job="x",
-            priority=0,
-            since="",
-            least=1,
-            most=6,
-            weight=1.0,
-            nodes=NODES,
-            pods=(("a", 1), ("a", 1)),
-        ),
-        Demand(
-            job="y",
-            priority=0,
-            since="",
-            least=1,
-            most=6,
-            weight=0.5,
-            nodes=NODES,
-            pods=(("b", 1), ("b", 1)),
-        ),
-        Demand(
-            job="z",
-            priority=50,
-            since="",
-            least=1,
-            most=6,
-            weight=0.25,
-            nodes=NODES,
-            pods=(("c", 1), ("c", 1)),
-        ),
+        a_demand("x", NODES, 6, pods=(("a", 1), ("a", 1))),
+        a_demand("y", NODES, 6, weight=0.5, pods=(("b", 1), ("b", 1))),
+        a_demand("z", NODES, 6, priority=50, weight=0.25, pods=(("c", 1), ("c", 1))),
     ]
     assert totals(*lenders, replace(HIGH, least=1)) == {"high": 1, "z": 2, "x": 2, "y": 1}
 

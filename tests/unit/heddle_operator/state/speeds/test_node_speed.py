@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode
 from heddle_operator.state.speeds.node_speed import (
     BELIEVED_S,
@@ -20,7 +19,8 @@ from heddle_operator.state.speeds.work import work_of
 from planner.cluster.composition import Composition, Node
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from tests.builders import MODEL
-from worker.contract import RankReport, Report
+from tests.fakes.operator import a_record, a_report
+from worker.contract import RankReport
 
 A, B, C = (ObservedNode(name=name, gpu_type="demo-fast", gpus=2) for name in "abc")
 
@@ -47,14 +47,7 @@ def pipeline(*nodes):
 
 
 def record(plan, *nodes):
-    return EpochRecord(
-        epoch=3,
-        plan=plan,
-        reason="start",
-        composition=Composition(tuple(nodes)),
-        adopted_s=0.0,
-        outcome="live",
-    )
+    return a_record(plan, Composition(tuple(nodes)), 3, outcome="live")
 
 
 def measured(plan, seconds, nodes=(A, B, C), **changes):
@@ -68,10 +61,7 @@ def measured(plan, seconds, nodes=(A, B, C), **changes):
         )
         for i, one in enumerate(seconds)
     ]  # fmt: skip
-    report = Report(
-        job="tiny", pod="p", node="a", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
-        ranks=tuple(ranks),
-    )  # fmt: skip
+    report = a_report(ranks=tuple(ranks))
     observed = Observed(nodes=nodes, agents={"p": AgentView(pod="p", report=report)})
     live = record(plan)
     return measured_speeds(observed, live, work_of(plan, MODEL))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.snapshot import AgentView, Observed, ObservedNode
 from heddle_operator.state.speeds.node_speed import BELIEVED_S, known_at_start, measured_speeds
 from heddle_operator.state.speeds.type_speed import (
@@ -21,7 +20,8 @@ from planner.model.workload import Workload
 from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.profiles.generator import find_profile
 from tests.builders import MODEL
-from worker.contract import RankReport, Report
+from tests.fakes.operator import a_record, a_report
+from worker.contract import RankReport
 
 PROFILE = find_profile(Workload(model=MODEL, global_batch=32, sequence_length=128))
 FAST, SLOW = "demo-fast", "demo-slow"
@@ -63,19 +63,9 @@ class Trial:
             )
             for i, (name, time) in enumerate(times.items())
         )  # fmt: skip
-        report = Report(
-            job="tiny", pod="p", node="a", version=1, agent_pid=1, agent_started_s=0.0, ready=True,
-            ranks=ranks,
-        )  # fmt: skip
+        report = a_report(ranks=ranks)
         self.observed = Observed(nodes=nodes, agents={"p": AgentView(pod="p", report=report)})
-        self.live = EpochRecord(
-            epoch=3,
-            plan=plan,
-            reason="start",
-            composition=Composition(()),
-            adopted_s=0.0,
-            outcome="live",
-        )
+        self.live = a_record(plan, epoch=3, outcome="live")
         self.work = work_of(plan, MODEL, PROFILE)
 
     def by_type(self, own=None):
@@ -177,13 +167,7 @@ def test_an_operator_that_starts_anew_parts_the_record_into_types_and_nodes():
         Node(name="b", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.4),
     )
     slow = Node(name="c", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.2)
-    live = EpochRecord(
-        epoch=3,
-        plan=plan_on({"a": FAST}),
-        reason="start",
-        composition=Composition((*rows, slow)),
-        adopted_s=0.0,
-    )
+    live = a_record(plan_on({"a": FAST}), Composition((*rows, slow)), 3)
     types = types_at_start(nodes, live)
     assert types == {FAST: KnownTypeSpeed(0.4)}
     known = known_at_start(nodes, live, 0.0, {FAST: 0.4})
@@ -196,13 +180,7 @@ def test_a_record_with_one_slow_node_tells_of_no_type():
         Node(name="a", gpu_type=FAST, gpus=1),
         Node(name="b", gpu_type=FAST, gpus=1, link_domain="default", speed_factor=0.3),
     )
-    live = EpochRecord(
-        epoch=3,
-        plan=plan_on({"a": FAST}),
-        reason="start",
-        composition=Composition(rows),
-        adopted_s=0.0,
-    )
+    live = a_record(plan_on({"a": FAST}), Composition(rows), 3)
     assert types_at_start(nodes, live) == {}
 
 
