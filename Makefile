@@ -14,7 +14,7 @@ SYSTEM := tests/distributed/faults/test_faults.py tests/distributed/faults/test_
   tests/e2e/test_full_disk.py tests/e2e/test_given_plan.py tests/e2e/test_terminal.py
 WHOLE := tests/e2e/kubernetes tests/e2e/image
 ON_CLUSTER := tests/contracts $(WHOLE)
-SAMPLE := tests/distributed/faults/test_fault_sample.py tests/e2e/test_train.py tests/e2e/test_short_demo.py
+SAMPLE := tests/distributed/faults/test_fault_sample.py tests/e2e/test_short_demo.py
 NOT_AT_ONCE = $(patsubst %,--ignore=%,$(HARNESS) $(SYSTEM) $(WHOLE) $(SAMPLE) $(KILLS))
 # The whole campaign of faults takes too long for every run, which has a sample of it.
 KILLS := tests/distributed/faults/test_kills.py
