@@ -7,23 +7,22 @@ sentence says is for the tests of the module that finds the mistake.
 from __future__ import annotations
 
 import fcntl
-import io
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
 import yaml
 
-from heddle.main import main
 from planner.profiles.profile import PROFILES
 from tests.builders import MOE, heddle_job, tiled
 from tests.checkpoints import of_a_job, save, state
+from tests.refusals import command_refused as refused
+from tests.refusals import sentence
 from worker.checkpoint.attempts import Attempt
 from worker.checkpoint.vaults.folder_vault import FolderVault
 from worker.device.gpus import Nvml
@@ -32,27 +31,6 @@ from worker.weights.run_record import RECORD, RunRecord
 pytestmark = pytest.mark.slow
 HEDDLE = Path(sys.executable).with_name("heddle")
 PLAN = ("plan", "--composition", "demo-fast=2x2", "--batch", "8", "--budget-evaluations", "50")
-WORDS = 30  # of a sentence
-
-
-def refused(*arguments, cwd=".", **environment):
-    """The one sentence of a command that ends with 2."""
-    with pytest.MonkeyPatch.context() as patch, redirect_stderr(io.StringIO()) as heard:
-        patch.setattr(sys, "argv", ["heddle", *map(str, arguments)])
-        patch.chdir(cwd)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        with pytest.raises(SystemExit) as ended:
-            main()
-    return sentence(ended.value.code, heard.getvalue())
-
-
-def sentence(status, text):
-    said = [line for line in text.splitlines() if line.startswith("Error: ")]
-    assert (status, len(said)) == (2, 1), text
-    assert "Traceback" not in text
-    assert len(said[0].removeprefix("Error: ").split()) <= WORDS, said[0]
-    return said[0]
 
 
 @pytest.fixture(scope="module")
