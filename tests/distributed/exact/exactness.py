@@ -7,12 +7,10 @@ a rank, its agent and the operator have tests of their own (`test_random_plans.p
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import json
 import os
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -28,7 +26,7 @@ from tests.distributed.exact.lost_owner import break_last, recovered
 from tests.distributed.exact.state_bits import bits_of, digest_of
 from tests.distributed.random_plans import apart, random_plan, tiled_plan
 from tests.families import FAMILIES, MIXTURES
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.contract import Directive, Member, TrainingSpec
 from worker.training_settings import Corpus, DataSpec, LossScale, Precision
 
@@ -182,12 +180,7 @@ def claims(gpu: int, store: Any) -> list[Any]:
 
     After the steps of each plan another row has the bits of its final weights.
     """
-    with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
-        from worker.engine.deepspeed import begin, warm_up
-
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
+    with engine_loaded():
         *wanted, prefix = json.loads(os.environ["WANTED"])
         return [
             list(trained(gpu, store, 1 + 2 * index, case, case.on(prefix)))

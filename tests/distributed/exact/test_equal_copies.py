@@ -3,11 +3,8 @@ skips everywhere or nowhere."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import os
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -18,7 +15,7 @@ from planner.model.shape import ModelShape
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
 from tests.unit.worker.changes import plan
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.contract import TrainingSpec
 from worker.training_settings import LossScale
 
@@ -31,13 +28,9 @@ PRECISIONS = ("fp32", "bf16", "fp16")
 
 def claims(rank, store):
     """What one of four ranks finds, precision by precision."""
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
+    with engine_loaded(), tempfile.TemporaryDirectory() as folder:
         from worker.data.making.prepare import prepare
-        from worker.engine.deepspeed import begin, warm_up
 
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
         prepare([Path(__file__)], Path(folder) / "text")
         return {
             precision: _train(rank, store, epoch, precision, f"{folder}/text")

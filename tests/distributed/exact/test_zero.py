@@ -6,11 +6,9 @@ the ranks of a plan with ZeRO saved and those of one without load.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +20,7 @@ from tests.distributed.exact.exactness import GPUS, Case, cases, trained
 from tests.distributed.pods import place, template
 from tests.families import MIXTURES
 from tests.unit.worker.data.lines import prepared_lines
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.training_settings import LossScale
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
@@ -108,12 +106,7 @@ def counted_bias() -> Case:
 
 def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     """Of each job, the rows of each variant on this GPU."""
-    with contextlib.redirect_stdout(sys.stderr):
-        from worker.engine.deepspeed import begin, warm_up
-
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
+    with engine_loaded():
         first, last, prefix, vault = json.loads(os.environ["WANTED"])
         found, epoch = [], 1
         few = [{name: VARIANTS[name] for name in names} for names in IN_SAMPLE]

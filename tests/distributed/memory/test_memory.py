@@ -6,10 +6,7 @@ what autograd keeps by its hooks during one.
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import asdict, replace
@@ -24,7 +21,7 @@ from planner.plans.plan import FilledTemplate, PlacedStage, Plan, Stage
 from planner.plans.ranks import RankMap
 from planner.profiles.entries import LayerCost
 from tests.builders import MODEL, demo_profile, work_on
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.contract import TrainingSpec
 from worker.device.device import CPU
 
@@ -85,13 +82,9 @@ def living():
 
 
 def claims(rank, store):
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:
+    with engine_loaded(), tempfile.TemporaryDirectory() as folder:
         from worker.data.making.prepare import prepare
-        from worker.engine.deepspeed import begin, warm_up
 
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
         prepare([Path(__file__)], Path(folder) / "text")
         return [
             _count(rank, store, epoch, case, f"{folder}/text")

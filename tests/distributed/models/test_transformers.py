@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +16,7 @@ from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.ranks import RankMap
 from tests.distributed.pods import place, template
 from tests.hugging_face import CONFIGS, biases_of, shape_of
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.contract import TrainingSpec
 
 # imports transformers and DeepSpeed, forks ranks
@@ -205,12 +203,7 @@ WITH = pytest.mark.parametrize(
 
 def claims(rank, store):
     """{family: {plan: (largest difference of logits, {tensor: difference, largest}, curve)}}."""
-    with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
-        from worker.engine.deepspeed import begin, warm_up
-
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
+    with engine_loaded():
         folder, epoch, found = Path(os.environ["FOLDER"]), 0, {}
         for kind in CHANGES:
             found[kind] = {}

@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,6 +58,18 @@ def main(function: str, size: int) -> None:
     if "" in answers:
         sys.exit(f"rank {answers.index('')} of {function} failed")
     sys.stdout.write(f"[{','.join(answers)}]")
+
+
+@contextmanager
+def engine_loaded() -> Iterator[None]:
+    """In a rank: its engine is ready, and the log of DeepSpeed goes to standard error."""
+    with redirect_stdout(sys.stderr):  # from its import on
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        yield
 
 
 def _answer(call: Any, rank: int, heard: int, lines: TextIO) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from tests.unit.worker.benches import MODEL, Bench
-from tests.unit.worker.ranks import run_ranks
+from tests.unit.worker.ranks import engine_loaded, run_ranks
 from worker.errors import EngineFailed, NonFinite
 
 pytestmark = pytest.mark.slow  # imports DeepSpeed
@@ -74,12 +71,7 @@ def test_every_instruction_that_is_overridden_is_in_the_map(engine):
 
 def claims(_rank, store):
     """What one rank finds, alone in its process."""
-    with contextlib.redirect_stdout(sys.stderr):  # where DeepSpeed's log goes from its import on
-        from worker.engine.deepspeed import begin, warm_up
-
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
+    with engine_loaded():
         return {
             "kernels": _kernels(store),
             "engine": _train(store),
