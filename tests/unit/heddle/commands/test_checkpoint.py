@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,10 +47,16 @@ def saved(folder, *attempts, model=MOE, plan=PLAN, **job):
     return folder
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
     """Two whole checkpoints of the model with experts."""
-    return saved(tmp_path / "checkpoints", OLD, NEW)
+    return saved(tmp_path_factory.mktemp("two"), OLD, NEW)
+
+
+@pytest.fixture
+def folder(two, tmp_path):
+    """A copy of them that a test may change."""
+    return shutil.copytree(two, tmp_path / "checkpoints")
 
 
 def run(*arguments):
@@ -85,18 +92,11 @@ def test_the_list_has_a_row_for_each_attempt_the_newest_first(folder):
     files = list((folder / str(NEW)).glob("*.safetensors"))
     manifest = Manifest.from_bytes((folder / NEW.manifest).read_bytes())
     assert newest == {
-        "step": 20,
-        "epoch": 2,
-        "saved": newest["saved"],
-        "bytes": sum(path.stat().st_size for path in files),
-        "files": len(files),
-        "precision": "fp32",
-        "plan": manifest.plan_digest,
-        "held_out_loss": None,
-        "condition": "whole",
-        "fault": None,
-        "is_best": False,
-    }
+        "step": 20, "epoch": 2, "saved": newest["saved"], "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files), "precision": "fp32",
+        "plan": manifest.plan_digest, "held_out_loss": None, "condition": "whole",
+        "fault": None, "is_best": False,
+    }  # fmt: skip
     assert newest["saved"].endswith("Z")
     assert (oldest["condition"], oldest["saved"], oldest["plan"]) == ("incomplete", None, None)
 
