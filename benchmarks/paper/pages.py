@@ -21,10 +21,18 @@ from benchmarks.paper.measured import (
     table1,
 )
 from benchmarks.paper.picture import draw_bars, draw_quality
-from benchmarks.paper.planners import NAMES
-from benchmarks.paper.results import CellResults, results_of
+from benchmarks.paper.planners import NAMES, SAME
+from benchmarks.paper.results import CellResults, Result, results_of
 from benchmarks.paper.store import FOLDER, read_measured
-from benchmarks.paper.tables import as_json, behind, details, never_first, throughputs
+from benchmarks.paper.tables import (
+    as_json,
+    behind,
+    details,
+    lead,
+    leads_by_best_plan,
+    never_first,
+    throughputs,
+)
 from planner.errors import InvalidRequest
 from planner.wording import reason_of
 
@@ -209,14 +217,33 @@ def _behind(cells: Sequence[CellResults]) -> str:
     if not rows:
         return "Nowhere in these cells."
     return "\n".join(
-        f"- {cell.cell.name}: {ahead:.2%} of {NAMES[best.planner]}"
-        f"{' (' + best.beyond + ')' if best.beyond else ''}"
+        f"- {cell.cell.name}: {ahead:.2%} of {NAMES[best.planner]}{_cause(cell, best)}"
         for cell, best, ahead in rows
     )
+
+
+def _cause(cell: CellResults, best: Result) -> str:
+    """Why Heddle at 3 s is below: no plan of Heddle says the other, or the search is too short."""
+    if best.beyond:
+        return f", which no plan of Heddle can say ({best.beyond})"
+    longer, same = lead(cell, SAME), cell.of(SAME)
+    if longer is None or same is None:
+        return ""
+    given = f"with the baselines' budget, {same.budget_s:g} s, Heddle has {longer:.2%}"
+    return f". The search is too short: {given}" if longer >= 1 else f". Its search misses: {given}"
 
 
 def _never_first(cells: Sequence[CellResults]) -> str:
     names = never_first(cells)
     if not names:
         return "Every baseline is the best baseline of a cell."
-    return f"Never the best baseline of a cell here: {', '.join(NAMES[name] for name in names)}."
+    lines = [f"Never the best baseline of a cell here: {', '.join(NAMES[name] for name in names)}."]
+    for name in names:
+        by_best = leads_by_best_plan(cells, name)
+        ends = [one.finished for cell in cells if (one := cell.of(name))]
+        found = "so its order loses them" if by_best else "no plan in its reach is so fast"
+        lines.append(
+            f"{NAMES[name]}: its search ends by itself in {sum(ends)} of {len(ends)} cells. The "
+            f"best of all its plans would lead in {by_best} of them: {found}."
+        )
+    return "\n\n".join([lines[0], "\n".join(f"- {line}" for line in lines[1:])])

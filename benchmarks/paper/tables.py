@@ -122,6 +122,20 @@ def never_first(cells: Sequence[CellResults]) -> list[str]:
     return [name for name in PEERS if name not in first]
 
 
+def leads_by_best_plan(cells: Sequence[CellResults], planner: str) -> int:
+    """Cells where the best of all plans of a baseline, in any order, is no slower than others'.
+
+    If there are some, its order loses them; if not, no plan that it looks at is so fast.
+    """
+    names = (planner, planner + RETILED)
+    found = 0
+    for cell in cells:
+        own = max((one.best_samples_s for one in cell.results if one.planner in names), default=0)
+        other = cell.best([name for name in RIVALS if name not in names])
+        found += bool(own) and own >= (other.most_samples_s if other else 0.0)
+    return found
+
+
 def as_json(cells: Sequence[CellResults]) -> str:
     """All results, a line a planner."""
     rows = [

@@ -20,7 +20,7 @@ from benchmarks.paper.claims import (
     seconds_within,
 )
 from benchmarks.paper.results import CellResults, Result
-from benchmarks.paper.tables import behind, lead, never_first, throughputs
+from benchmarks.paper.tables import behind, lead, leads_by_best_plan, never_first, throughputs
 
 CELLS = cells_of("uniform")
 
@@ -125,3 +125,12 @@ def test_gains_of_spread_experts():
 def test_a_table_says_who_has_no_plan():
     text = throughputs([cell(result("hexiscale", 0.0), result("heddle-3", 10.0))])
     assert "none (1.0 s)" in text
+
+
+def test_a_baseline_that_is_never_first_loses_by_its_order_or_by_its_plans():
+    slow = result("amp", 1.0)
+    both = [cell(slow, result("metis", 2.0)), cell(slow, result("metis", 3.0), which=1)]
+    assert never_first(both)[0] == "amp"
+    assert leads_by_best_plan(both, "amp") == 0
+    better = replace(slow, best_samples_s=2.5)
+    assert leads_by_best_plan([cell(better, result("metis", 2.0)), both[1]], "amp") == 1
