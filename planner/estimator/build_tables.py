@@ -6,7 +6,7 @@ Invariant: entries are the profile's own, seconds those of the rules of the cost
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ from planner.cost.variants import (
     variants_of,
 )
 from planner.estimator.layer_arrays import Axes, LayerArrays, Layout, Sites
-from planner.estimator.tables import MAX_DEPTH, Floats, Tables
+from planner.estimator.tables import MAX_DEPTH, Floats, Ints, Tables
 from planner.model.tensors import counted_numel, layer_numel, tied_numel
 from planner.model.workload import Workload
 from planner.placement.node_classes import (
@@ -128,7 +128,10 @@ def pricing_of(
     stays_inside = stays_inside or len(composition.nodes) == 1
     arrays = LayerArrays(workload, profile, axes, variants, sites, known)
     limits = binding_limits(max_gpus, composition, [one.gpu_type for one in classes])
-    tables = _tables(workload, profile, axes, arrays, room, limits, stays_inside, min_replicas)
+    nodes = _nodes_by_gpus(composition, members, by_type=by_type)
+    tables = _tables(
+        workload, profile, axes, arrays, room, nodes, limits, stays_inside, min_replicas
+    )
     return Pricing(
         tables=tables,
         classes=classes,
@@ -137,6 +140,20 @@ def pricing_of(
         by_type=by_type,
         any_speed=any_speed,
     )
+
+
+def _nodes_by_gpus(
+    composition: Composition, members: Mapping[NodeClass, int], *, by_type: bool
+) -> Ints:
+    """[T, G + 1] nodes of each class by their GPUs."""
+    nodes = np.zeros((len(members), max(composition.largest_gpus.values()) + 1), np.int64)
+    for row, (one, count) in zip(nodes, members.items(), strict=True):
+        if by_type:
+            for node in composition.nodes:
+                row[node.gpus] += node.gpu_type == one.gpu_type
+        else:
+            row[one.gpus] = count
+    return nodes
 
 
 def _sites(
@@ -194,6 +211,7 @@ def _tables(
     axes: Axes,
     arrays: LayerArrays,
     room: list[int],
+    nodes: Ints,
     limits: list[tuple[int, list[bool]]],
     stays_inside: bool,
     min_replicas: int,
@@ -216,6 +234,7 @@ def _tables(
         option_tp=np.array(degrees),
         room=np.array(room),
         node_gpus=np.array([one.gpus for one in classes]),
+        nodes=nodes,
         gpu_price=np.array([one.gpu_price for one in classes]),
         paid_gpus=np.array([one.paid_gpus or one.gpus for one in classes]),
         sizes=np.array(sizes),

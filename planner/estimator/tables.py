@@ -38,6 +38,7 @@ class Tables(NamedTuple):
         room: [O] GPUs of the composition that TP groups of that degree could take, as far as limits
             allow them to a plan.
         node_gpus: [T] GPUs of the largest node.
+        nodes: [T, G + 1] nodes by their GPUs.
         gpu_price: [T] money per GPU and hour; 0 where none is known.
         paid_gpus: [T] GPUs that are paid together: of a node, of all its hosts of the class.
         sizes: [Z] micro-batch sizes, ascending.
@@ -88,6 +89,7 @@ class Tables(NamedTuple):
     option_tp: Ints
     room: Ints
     node_gpus: Ints
+    nodes: Ints
     gpu_price: Floats
     paid_gpus: Ints
     sizes: Ints

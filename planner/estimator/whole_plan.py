@@ -11,12 +11,13 @@ import math
 
 from planner.estimator import rules
 from planner.estimator.fill.filling import split_seconds
+from planner.estimator.fill.runs import cut_runs
 from planner.estimator.fill.stage import fixed_seconds, parameters_of
 from planner.estimator.fill.stage_experts import has_experts, look_at_experts
 from planner.estimator.gradient_sync import broadcast_seconds, sync_seconds
 from planner.estimator.jit import inlined, jit
 from planner.estimator.sharing import choose, pipeline_seconds
-from planner.estimator.tables import Tables
+from planner.estimator.tables import Ints, Tables
 from planner.estimator.unplaced_plan import UnplacedPlan
 from planner.estimator.workspace import Workspace
 
@@ -57,22 +58,59 @@ def by_stage_seconds(t: Tables, plan: UnplacedPlan, work: Workspace, limit_s: fl
     Fewer rings then share a NIC while gradients are summed, as replicas of a stage send them once.
     But messages between stages cross nodes that have no room for the replicas of both.
     """
-    there = work.by_stage
-    there.number[0] = plan.number[0]
+    work.there.number[0] = 0
     for k in range(plan.number[0]):
-        f = plan.chosen[k]
-        size, most = plan.size[k, f], plan.most[k, f]
-        fixed_seconds(t, plan.options[k], plan.depth[k], size, plan.replicas[k], work.fixed_s)
-        tau_s, sum_s = split_seconds(t, plan, k, plan.blocks[k, f], size, most, work.fixed_s)
-        there.replicas[k] = plan.replicas[k]
-        there.filling_count[k, 0] = 1
-        there.size[k, 0] = size
-        there.most[k, 0] = most
-        there.tau_s[k, 0] = tau_s
-        there.sum_s[k, 0] = sum_s
-    if limit_s < math.inf and choose(t.sizes, there, limit_s, t.batch) < t.batch:
+        add_placed(t, plan, k, plan.replicas[k], plan.replicas[k], t.node_gpus, work)
+    return there_seconds(t, work, limit_s)
+
+
+@inlined
+def by_replica_seconds(
+    t: Tables, plan: UnplacedPlan, work: Workspace, seconds: float, limit_s: float
+) -> float:
+    """The least time of the batch where nodes take many stages of one replica.
+
+    It is `seconds` where all runs of stages stand whole; messages between the pieces of others
+    cross nodes.
+    """
+    if not cut_runs(t, plan, work.runs, work.on_nodes, work.cut, work.piece):
+        return seconds
+    work.there.number[0] = 0
+    for k in range(plan.number[0]):
+        cut = work.cut[k]
+        if cut < plan.replicas[k]:
+            add_placed(t, plan, k, plan.replicas[k] - cut, 1, t.node_gpus, work)
+        if cut:
+            add_placed(t, plan, k, cut, 1, work.piece[k], work)
+    return there_seconds(t, work, limit_s)
+
+
+@jit
+def add_placed(
+    t: Tables, plan: UnplacedPlan, k: int, replicas: int, copies: int, most: Ints, work: Workspace
+) -> None:
+    """Replicas of slot `k`, so many copies of their stages beside each other on so many GPUs."""
+    there = work.there
+    row = there.number[0]
+    there.number[0] = row + 1
+    f = plan.chosen[k]
+    size, last = plan.size[k, f], plan.most[k, f]
+    fixed_seconds(t, plan.options[k], plan.depth[k], size, copies, most, work.fixed_s)
+    tau_s, sum_s = split_seconds(t, plan, k, plan.blocks[k, f], size, last, work.fixed_s)
+    there.replicas[row] = replicas
+    there.filling_count[row, 0] = 1
+    there.size[row, 0] = size
+    there.most[row, 0] = last
+    there.tau_s[row, 0] = tau_s
+    there.sum_s[row, 0] = sum_s
+
+
+@inlined
+def there_seconds(t: Tables, work: Workspace, limit_s: float) -> float:
+    """The least time in which placed replicas train the batch; infinite beyond the limit."""
+    if limit_s < math.inf and choose(t.sizes, work.there, limit_s, t.batch) < t.batch:
         return math.inf
-    return pipeline_seconds(t, there)
+    return pipeline_seconds(t, work.there)
 
 
 @inlined
@@ -94,6 +132,9 @@ def placed_seconds(
     is_by_stage = t.spreads_experts == 1
     sync_s = collectives_seconds(t, plan, work, is_by_stage)
     added_s = sync_s if sync_s <= most_s else math.inf
+    if added_s < math.inf and not t.spreads_experts:
+        limit_s = seconds + most_s - sync_s
+        added_s += by_replica_seconds(t, plan, work, seconds, limit_s) - seconds
     if t.both_ways:
         least_s = sync_s / (t.ring.shape[1] - 1)  # with one ring where all GPUs sent apart
         if least_s <= most_s and least_s < added_s:

@@ -40,7 +40,12 @@ class Workspace(NamedTuple):
         at: [2, K] the stage of each template, and the blocks to its end, on a walk over the layers.
         summed_s: [7, K] what the sums of that stage take so far; then a byte and a message of them,
             and the share of a GPU in what TP cuts.
-        by_stage: the templates, each with the one filling that is chosen, see `whole_plan`.
+        there: replicas as they are placed, each with the one filling that is chosen, see
+            `whole_plan`.
+        runs: [2, T, G + 1] runs of stages; this and the next three see `fill.runs`.
+        on_nodes: [4, G + 1] what became of nodes and runs of a class.
+        cut: [K] replicas that have a run that is cut.
+        piece: [K, T] GPUs of the largest piece of theirs on a class.
         pipelines_s: [1] seconds of the pipelines of the plan that was priced last.
         is_by_stage: [1] 1 if the plan that was priced last is placed so.
         now: the plan that is worked on.
@@ -64,7 +69,11 @@ class Workspace(NamedTuple):
     held: Ints
     at: Ints
     summed_s: Floats
-    by_stage: UnplacedPlan
+    there: UnplacedPlan
+    runs: Ints
+    on_nodes: Ints
+    cut: Ints
+    piece: Ints
     pipelines_s: Floats
     is_by_stage: Ints
     now: UnplacedPlan
@@ -96,7 +105,11 @@ def new_workspace(t: Tables, seed: int = 0) -> Workspace:
         held=ints(4, MAX_TEMPLATES, classes),
         at=ints(2, MAX_TEMPLATES),
         summed_s=np.zeros((7, MAX_TEMPLATES)),
-        by_stage=new_plan(fillings=1),
+        there=new_plan(slots=2 * MAX_TEMPLATES, fillings=1),
+        runs=ints(2, *t.nodes.shape),
+        on_nodes=ints(4, t.nodes.shape[1]),
+        cut=ints(MAX_TEMPLATES),
+        piece=ints(MAX_TEMPLATES, classes),
         pipelines_s=np.zeros(1),
         is_by_stage=ints(1),
         now=new_plan(),

@@ -133,7 +133,8 @@ def look_at_stages(
 ) -> bool:
     """Seconds of the stages of a slot by their blocks, for splits; whether all blocks fit."""
     options, depth, replicas = plan.options[k], plan.depth[k], plan.replicas[k]
-    fixed_seconds(t, options, depth, size, copies_beside(t, replicas), work.fixed_s)
+    copies = copies_beside(t, replicas)
+    fixed_seconds(t, options, depth, size, copies, t.node_gpus, work.fixed_s)
     held = 0
     for s in range(depth):
         option = options[s]
@@ -192,7 +193,7 @@ def fill_as(t: Tables, plan: UnplacedPlan, k: int, blocks: Ints, work: Workspace
         if most < 1 or row == plan.size.shape[1]:
             continue
         copies = copies_beside(t, plan.replicas[k])
-        fixed_seconds(t, plan.options[k], plan.depth[k], size, copies, work.fixed_s)
+        fixed_seconds(t, plan.options[k], plan.depth[k], size, copies, t.node_gpus, work.fixed_s)
         tau_s, sum_s = split_seconds(t, plan, k, blocks, size, most, work.fixed_s)
         is_known = sum_s == math.inf
         for f in range(row):

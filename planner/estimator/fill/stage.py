@@ -142,14 +142,36 @@ def block_cap(t: Tables, slot: Slot, variant: int, dense: int) -> int:
     return cap
 
 
+@inlined
+def run_of(
+    t: Tables, options: Ints, depth: int, first: int, copies: int, most: Ints
+) -> tuple[int, int]:
+    """The run of stages from `first` on that stand on one node: where it ends, and its GPUs.
+
+    So many copies of each stand beside each other where a node has room for them, which is `most`
+    GPUs [T] by class.
+    """
+    kind = t.option_type[options[first]]
+    gpus = copies * t.option_tp[options[first]]
+    stop = first + 1
+    while stop < depth and t.option_type[options[stop]] == kind:
+        more = copies * t.option_tp[options[stop]]
+        if gpus + more > most[kind]:
+            break
+        gpus += more
+        stop += 1
+    return stop, gpus
+
+
 @jit
 def fixed_seconds(
-    t: Tables, options: Ints, depth: int, size: int, copies: int, out: Floats
+    t: Tables, options: Ints, depth: int, size: int, copies: int, most: Ints, out: Floats
 ) -> None:
     """Seconds of each stage [D] besides its blocks: ends and messages.
 
-    So many copies of a stage, of as many replicas, stand on one node where it has room for them.
-    Neighbouring stages then share a node only where it has room for the copies of both.
+    So many copies of a stage, of as many replicas, stand on one node where it has room for them,
+    with `most` GPUs [T] of a class.  Neighbouring stages then share a node only where it has room
+    for the copies of both.
     """
     for s in range(depth):
         out[s] = 0.0
@@ -157,25 +179,20 @@ def fixed_seconds(
     out[depth - 1] += t.ends_s[options[depth - 1], size, 1]
     before_s = 0.0  # over the NIC of the node before
     first = 0  # stage of those on one node
-    gpus = copies * t.option_tp[options[0]]
-    for s in range(1, depth + 1):
-        kind = t.option_type[options[s - 1]]
-        if s < depth and t.option_type[options[s]] == kind:
-            more = copies * t.option_tp[options[s]]
-            if gpus + more <= t.node_gpus[kind]:
-                gpus += more
-                out[s - 1] += t.inside_s[kind, size]
-                out[s] += t.inside_s[kind, size]
-                continue
-        sending = sending_gpus(t, options, depth, first, s, copies, gpus)
+    while first < depth:
+        stop, gpus = run_of(t, options, depth, first, copies, most)
+        inside_s = t.inside_s[t.option_type[options[first]], size]
+        for s in range(first + 1, stop):
+            out[s - 1] += inside_s
+            out[s] += inside_s
+        sending = sending_gpus(t, options, depth, first, stop, copies, gpus)
         if first > 0:
             edge = max(before_s, t.port_s[options[first], size, sending])
             out[first - 1] += edge
             out[first] += edge
-        if s < depth:
-            before_s = t.port_s[options[s - 1], size, sending]
-            first = s
-            gpus = copies * t.option_tp[options[s]]
+        if stop < depth:
+            before_s = t.port_s[options[stop - 1], size, sending]
+        first = stop
 
 
 @inlined

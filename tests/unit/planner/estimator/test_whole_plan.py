@@ -11,18 +11,26 @@ import pytest
 from benchmarks.placing import fastest
 from planner.cluster.composition import Composition
 from planner.estimator.build_tables import pricing_of
+from planner.estimator.fill.filling import fill_template
 from planner.estimator.fill.stage import fixed_seconds
 from planner.estimator.gradient_sync import sync_seconds
 from planner.estimator.sharing import pipeline_seconds
 from planner.estimator.top_k import load_top
 from planner.estimator.unplaced_plan import new_plan
-from planner.estimator.whole_plan import by_stage_seconds, iteration_seconds, price_per_hour
+from planner.estimator.whole_plan import (
+    by_replica_seconds,
+    by_stage_seconds,
+    iteration_seconds,
+    price_per_hour,
+)
 from planner.estimator.workspace import new_workspace
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload
 from planner.placement.place import place
 from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
+from planner.search.candidate import Evaluator
+from planner.search.unplaced_candidates import unplaced_candidate_of
 from tests.builders import demo_profile, nodes, workload
 
 SOME = 6  # of the plans found
@@ -82,7 +90,7 @@ def messages(
     found = []
     for number in copies:
         out = np.zeros(depth)
-        fixed_seconds(tables, np.arange(depth), depth, 0, number, out)
+        fixed_seconds(tables, np.arange(depth), depth, 0, number, tables.node_gpus, out)
         found.append(out.tolist())
     return tuple(found)
 
@@ -189,6 +197,55 @@ def test_a_limit_tells_sooner_that_stages_of_many_replicas_take_too_long(placed)
         seconds = by_stage_seconds(tables, unplaced, work, math.inf)
         assert by_stage_seconds(tables, unplaced, work, seconds * (1 + 1e-9)) == seconds
         assert by_stage_seconds(tables, unplaced, work, seconds * (1 - 1e-6)) == math.inf
+
+
+CUT = "h100=3x8"  # three nodes hold three runs of five stages, and a fourth in two pieces
+
+
+@pytest.mark.parametrize(
+    ("templates", "is_cut"), [([(5, 3)], False), ([(5, 4)], True), ([(7, 2), (5, 2)], True)]
+)
+def test_messages_between_the_pieces_of_a_run_cross_nodes(templates, is_cut):
+    """Templates are (stages of one GPU, replicas)."""
+    asked, composition = FEW_SAMPLES, Composition.from_text(CUT)
+    profile = find_profile(asked)
+    pricing = pricing_of(asked, composition, profile)
+    tables, unplaced = pricing.tables._replace(both_ways=0), new_plan()
+    assert tables.option_tp[0] == 1
+    unplaced.number[0] = len(templates)
+    for k, (depth, replicas) in enumerate(templates):
+        unplaced.depth[k], unplaced.replicas[k] = depth, replicas
+    work = new_workspace(tables)
+    for k in range(len(templates)):
+        fill_template(tables, unplaced, k, int(unplaced.replicas.sum()), 1, work)
+    estimated_s = iteration_seconds(tables, unplaced, work, math.inf)
+    whole_s = float(work.pipelines_s[0])
+    seconds = by_replica_seconds(tables, unplaced, work, whole_s, math.inf)
+    assert (seconds > whole_s) == is_cut
+    assert is_cut or seconds == whole_s
+    for limit_s, expected_s in ((seconds * (1 + 1e-9), seconds), (seconds * (1 - 1e-6), math.inf)):
+        found_s = by_replica_seconds(tables, unplaced, work, whole_s, limit_s)
+        assert found_s == (expected_s if is_cut else whole_s)
+    evaluator = Evaluator(workload=asked, composition=composition, profile=profile)
+    for k in range(len(templates)):  # with the fillings that were chosen
+        copy_filling(unplaced, k)
+    candidate = unplaced_candidate_of(pricing, unplaced, work)
+    plan = fastest(evaluator, candidate).plan
+    where = place(asked.model, plan.templates, composition, rule="by replica")
+    price = evaluator.priced(candidate, Plan(plan.templates, where)).cost
+    placed_s = price.iteration_s - price.sync_s - price.optimizer_s
+    assert (whole_s < placed_s) == is_cut
+    assert placed_s <= seconds * (1 + 1e-9)
+    assert seconds == pytest.approx(placed_s, rel=0.005)
+    assert estimated_s >= seconds
+
+
+def copy_filling(plan, k: int) -> None:
+    """Give a slot the filling that its price took, as its only one."""
+    f = int(plan.chosen[k])
+    for rows in (plan.size, plan.most, plan.tau_s, plan.sum_s, plan.blocks):
+        rows[k, 0] = rows[k, f]
+    plan.filling_count[k, 0], plan.chosen[k] = 1, 0
 
 
 @pytest.mark.parametrize(
