@@ -33,6 +33,7 @@ NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so lo
 REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
 _OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "fabric", "other", "numeric", "checkpoint")
+_OF_A_START: tuple[ErrorKind, ...] = ("device", "fabric")  # with which a rank without state ends
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
@@ -85,12 +86,12 @@ def failures_of(record: EpochRecord, observed: Observed) -> tuple[Failure, ...]:
         if rank.failed_epoch == record.epoch and _is(rank, _OF_A_PLAN)
     ]
     known = record.seal.known_exits if record.seal else ()
-    told += [  # of a rank that had nothing before: it ends, and its network is no fault of its own
+    told += [  # of a rank that held nothing: it ends, and its agent keeps its words
         ((seen.member.node, seen.member.gpu), gone, record.epoch)
         for seen in observed.members(record)
         for gone in (seen.report.exits if seen.report is not None else ())
-        if gone.slot == seen.member.slot and gone.error_kind == "fabric"
-        if (seen.member.pod, gone.pid) not in known
+        if gone.slot == seen.member.slot and seen.member.holds is None
+        if _is(gone, _OF_A_START) and (seen.member.pod, gone.pid) not in known
     ]
     return _merged(told)
 
@@ -222,7 +223,7 @@ def _trains_on(observed: Observed, failure: Failure) -> bool:
     return set(failure.gpus) <= held
 
 
-def _is(rank: RankReport, kinds: tuple[ErrorKind, ...]) -> bool:
+def _is(rank: RankReport | RankExit, kinds: tuple[ErrorKind, ...]) -> bool:
     return rank.error_kind in kinds and bool(rank.error)
 
 
@@ -233,12 +234,12 @@ def _is_over(record: EpochRecord, now: float) -> bool:
 def _merged(
     rows: Iterable[tuple[tuple[str, int], RankReport | RankExit, int]],
 ) -> tuple[Failure, ...]:
-    """One failure for all ranks that say the same."""
-    found: dict[tuple[ErrorKind, str, int, int, str], list[tuple[str, int]]] = {}
+    """One failure for all ranks that say the same, in whatever processes a GPU had."""
+    found: dict[tuple[ErrorKind, str, int, int, str], set[tuple[str, int]]] = {}
     for place, rank, epoch in rows:
         assert rank.error_kind is not None
         key = (rank.error_kind, rank.error or "", epoch, rank.step, rank.error_site or "")
-        found.setdefault(key, []).append(place)
+        found.setdefault(key, set()).add(place)
     return tuple(
         Failure(
             kind=kind,

@@ -224,3 +224,46 @@ def test_a_rank_that_joined_and_ended_has_said_what_hangs():
     assert (found.kind, found.sentence, found.gpus) == ("fabric", HANGS, (("b", 0),))
     earlier = replace(record, seal=replace(record.seal, known_exits=(("tiny-b-0", 99),)))
     assert failures_of(earlier, cluster.snapshot()) == ()
+
+
+DEAD = "the device failed: CUDA error: device-side assert triggered"
+
+
+def failed_at_its_start(operator, node):
+    """The next record with failures: each process there ends before it says that it is prepared."""
+    cluster = operator.cluster
+    known = len(cluster.records.all)
+
+    def ends(_):
+        for agent in cluster.agents.values():
+            if agent.node == node and 0 in agent.ranks:
+                agent.change(0, error=DEAD, error_kind="device")
+                cluster.kill_rank(agent.pod, 0, 1)
+        return any(record.failures for record in cluster.records.all[known:])
+
+    operator.run(ends)
+    return next(record for record in cluster.records.all[known:] if record.failures)
+
+
+@pytest.mark.parametrize("first", [("a", "b"), ("a",)], ids=["start", "join"])
+def test_a_gpu_whose_rank_ends_at_its_start_is_left_out_for_longer_each_time(first):
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, *first))
+    cluster = operator.cluster
+    if "b" not in first:
+        operator.settle()
+        cluster.add_node("b")
+    for pause_s in (GPU_PAUSE_S, 2 * GPU_PAUSE_S):
+        found = failed_at_its_start(operator, "b")
+        assert found.failures == (
+            Failure(kind="device", sentence=DEAD, epoch=found.epoch, step=0, gpus=(("b", 0),)),
+        )
+        left = failed_gpus(view_of(job, cluster.snapshot(), cluster.now))
+        assert left == {("b", 0): pytest.approx(found.closed_s + pause_s - cluster.now)}
+        operator.settle()
+        assert read(cluster).live.plan.nodes == ("a",)
+        tried = len(cluster.records.all)
+        cluster.tick(pause_s - 60.0)
+        operator.settle()
+        assert len(cluster.records.all) == tried  # no further attempt before the pause is over
+        cluster.tick(60.0)
