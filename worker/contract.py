@@ -89,6 +89,9 @@ ErrorKind = Literal[
     # loss or gradient norm is not finite, and the job asks to stop then; of a rank that is `saving`
     # or `done`: the final weights are those before that step
     "numeric",
+    # the ranks cannot work together as the job is set up (its wire, unlike versions of NCCL, two
+    # ranks on one GPU): let the plan rest, and no GPU
+    "setup",
     "fabric",  # the first operations of a new plan's wires did not end: its network does not carry
     "output",  # the final weights cannot be written yet; the state is kept and it tries again
     "checkpoint",  # the checkpoint of the start is damaged or of another job: take another one

@@ -24,6 +24,7 @@ from worker.errors import (
     NoPortToStore,
     NoRoom,
     RendezvousFailed,
+    SetupUnusable,
     StoreFailed,
 )
 
@@ -153,6 +154,8 @@ def _our_own(error: HeddleError) -> ErrorKind:
     """By the class alone: its sentence may quote another rank's error of any kind."""
     if isinstance(error, NonFinite):
         return "numeric"
+    if isinstance(error, SetupUnusable):  # a DeviceUnusable, too
+        return "setup"
     if isinstance(error, NoRoom | DeviceUnusable | DeviceSilent | HalfUpdated):
         return "device"
     if isinstance(error, FabricHangs):

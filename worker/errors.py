@@ -3,6 +3,7 @@
 WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, HalfUpdated,
                InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom, RendezvousFailed,
                StoreFailed
+DeviceUnusable <- SetupUnusable
 RendezvousFailed <- StoreGone <- NoPortToStore
 """
 
@@ -24,6 +25,10 @@ class StoreFailed(WorkerError):
 
 class DeviceUnusable(WorkerError):
     """A GPU cannot be trained on as it was asked for."""
+
+
+class SetupUnusable(DeviceUnusable):
+    """The ranks of a job cannot work together as it is set up; no single GPU is to blame."""
 
 
 class DeviceSilent(WorkerError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from planner.model.workload import GpuWire
-from worker.errors import DeviceUnusable
+from worker.errors import SetupUnusable
 
 WireName = Literal["gloo", "staged", "nccl"]
 Asked = Literal["auto", "staged", "nccl"]
@@ -26,11 +26,11 @@ def wire_asked(device: str, said: str) -> WireName:
         said: value of the variable; empty: nothing was asked for.
 
     Raises:
-        DeviceUnusable: nobody knows that wire.
+        SetupUnusable: nobody knows that wire.
     """
     word = said.lower() or "auto"
     if word not in ASKED:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             f"{{field}} is {said!r}, and {', '.join(ASKED)} are known; choose one of them",
             field=VARIABLE,
             code="Unknown",

@@ -17,11 +17,11 @@ from heddle_operator.epochs.ending import output_failure
 from heddle_operator.epochs.gathering import start_trouble
 from heddle_operator.rules.candidates import joining_nodes
 from heddle_operator.rules.drain import Drain
-from heddle_operator.rules.failures import LeftOut, fabric_failure, nodes_left_out
+from heddle_operator.rules.failures import LeftOut, device_failure, nodes_left_out
 from heddle_operator.state.decision import Decision, Phase
 from heddle_operator.state.epoch_record import EpochRecord
 from heddle_operator.state.reachability import is_starting
-from heddle_operator.state.reasons import DecisionReason
+from heddle_operator.state.reasons import DEVICE_REASONS, DecisionReason
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_in_plan
@@ -80,7 +80,6 @@ ConditionReason = (
         "NodeSlow",
         "NotFinite",
         "Finite",
-        "FabricHangs",
         "NeverRunOnGPU",
         "OnProcessor",
         "NotReported",
@@ -164,7 +163,7 @@ def conditions_of(
         ),
         degraded or Condition("Degraded", False, "Healthy", ""),
         _left_out(view, ended),
-        _device_ready(observed, ended),
+        _device_ready(view, ended),
         Condition(
             "DrainBlocked", bool(blocked), "JobNeedsNode" if blocked else "NothingBlocked", blocked
         ),
@@ -266,11 +265,11 @@ def _left_out(view: View, ended: bool) -> Condition:
     return Condition("NodesLeftOut", True, why, words)
 
 
-def _device_ready(observed: Observed, ended: bool) -> Condition:
+def _device_ready(view: View, ended: bool) -> Condition:
     """Whether ranks train on the devices of their pods, over the wire that these report."""
-    hung = None if ended else fabric_failure(observed.epochs)
-    if hung is not None:
-        return Condition("DeviceReady", False, "FabricHangs", hung.sentence)
+    observed, failed = view.observed, None if ended else device_failure(view)
+    if failed is not None:
+        return Condition("DeviceReady", False, DEVICE_REASONS[failed.kind], failed.sentence)
     wires = sorted({r.wire for r in observed.reports.values() if r.wire is not None} - {"gloo"})
     if wires:
         words = f"ranks use GPUs over {joined(wires)}; Heddle has never run on a GPU before"

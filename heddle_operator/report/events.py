@@ -15,6 +15,7 @@ from heddle_operator.rules.starts import troubles
 from heddle_operator.state.actions import CloseEpoch, EventReason, RecordEvent, RelatedObject
 from heddle_operator.state.decision import Decision
 from heddle_operator.state.epoch_record import EpochRecord, Outcome, StartFailure, newest_live
+from heddle_operator.state.reasons import DEVICE_REASONS
 from heddle_operator.state.situation import View
 from heddle_operator.state.snapshot import Observed
 from heddle_operator.state.speeds.node_speed import slow_nodes
@@ -46,7 +47,7 @@ def events_of(view: View, decision: Decision, drain: Drain) -> tuple[RecordEvent
     found = [_closing(action) for action in closing if action.outcome in _REASONS]
     for action in closing:
         found += _left_out(action)
-        found += _of_fabric(action)
+        found += _of_wires(action)
     pending = view.situation.pending
     trouble = next(iter(troubles(pending, observed)), None) if pending else None
     if pending and trouble:
@@ -126,13 +127,14 @@ def _left_out(action: CloseEpoch) -> list[RecordEvent]:
     ]
 
 
-def _of_fabric(action: CloseEpoch) -> list[RecordEvent]:
-    """One event for a change that failed on the network between GPUs."""
-    hung = next((failure for failure in action.failures if failure.kind == "fabric"), None)
-    if hung is None:
+def _of_wires(action: CloseEpoch) -> list[RecordEvent]:
+    """One event for a change that failed on the network between GPUs, or on the job's set-up."""
+    kinds = ("setup", "fabric")
+    failed = next((failure for failure in action.failures if failure.kind in kinds), None)
+    if failed is None:
         return []
-    node, _ = hung.gpus[0]
-    return [RecordEvent(f"fabric-{action.epoch}", "FabricHangs", hung.sentence, _node(node))]
+    key, (node, _) = f"{failed.kind}-{action.epoch}", failed.gpus[0]
+    return [RecordEvent(key, DEVICE_REASONS[failed.kind], failed.sentence, _node(node))]
 
 
 def _what_follows(failure: StartFailure) -> str:

@@ -12,16 +12,17 @@ Source: Kubernetes' back-off of containers that crash (pauses that double).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from heddle_operator.state.epoch_record import EpochRecord, Failure, StartFailure
 from heddle_operator.state.progress import members_with_ranks
-from heddle_operator.state.reasons import StartCause
+from heddle_operator.state.reasons import DEVICE_REASONS, StartCause
 from heddle_operator.state.situation import Situation, View
 from heddle_operator.state.snapshot import Observed
 from planner.pauses import doubled_s
 from planner.plans.plan import Plan
+from planner.wording import joined
 from worker.contract import ErrorKind, RankExit, RankReport
 
 PLAN_PAUSE_S = 600.0  # the same plan is not tried again on the same nodes for so long
@@ -32,8 +33,14 @@ NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so lo
 # API server still shows the GPUs from before, and their plugin has yet to register.
 REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
-_OF_A_PLAN: tuple[ErrorKind, ...] = ("device", "fabric", "other", "numeric", "checkpoint")
-_OF_A_START: tuple[ErrorKind, ...] = ("device", "fabric")  # with which a rank without state ends
+_OF_A_PLAN: tuple[ErrorKind, ...] = (
+    "device", "setup", "fabric", "other", "numeric", "checkpoint",
+)  # fmt: skip
+_OF_A_START: tuple[ErrorKind, ...] = (
+    "device",
+    "setup",
+    "fabric",
+)  # with which a rank without state ends
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
@@ -96,15 +103,20 @@ def failures_of(record: EpochRecord, observed: Observed) -> tuple[Failure, ...]:
     return _merged(told)
 
 
-def fabric_failure(epochs: Sequence[EpochRecord]) -> Failure | None:
-    """The newest change that failed on the network between GPUs, if none has succeeded since."""
-    for record in reversed(epochs):
-        if record.outcome not in ("open", "aborted"):
-            return None
-        found = next((each for each in record.failures if each.kind == "fabric"), None)
-        if found is not None:
-            return found
-    return None
+def device_failure(view: View) -> Failure | None:
+    """The newest error by which no rank got its device or its wires, if no epoch lived since.
+
+    That of the live epoch counts until another one lives.  A GPU on which the old plan trains is
+    ready, whatever it lacked for a change.
+    """
+    observed = view.observed
+    found = [failure for failure in causes_of(view.situation) if failure.kind == "device"]
+    for record in reversed(observed.epochs):
+        if found or record.outcome not in ("open", "aborted"):
+            break
+        told = [f for f in record.failures if f.kind != "device" or not _trains_on(observed, f)]
+        found = [f for f in (*told, *record.cause) if f.kind in DEVICE_REASONS]
+    return min(found, key=lambda f: [*DEVICE_REASONS].index(f.kind), default=None)
 
 
 def failed_attempt(epochs: Iterable[EpochRecord], plan: Plan, now: float) -> EpochRecord | None:
@@ -125,25 +137,42 @@ def retry_left_s(record: EpochRecord, now: float) -> float:
 
 def failed_gpus(view: View) -> Mapping[tuple[str, int], float]:
     """GPUs to be left out of plans, as (node, GPU), and for how many seconds still."""
-    observed, now = view.observed, view.now
     times: dict[tuple[str, int], dict[int, float]] = {}
-    seen = [(record, failure) for record in observed.epochs for failure in record.cause]
-    rows = [(record.adopted_s, failure) for record, failure in seen]
+    for at_s, failure in _failures_of_gpus(view):
+        for place in failure.gpus:
+            times.setdefault(place, {}).setdefault(failure.epoch, at_s)
+    left = {
+        place: max(of.values()) + doubled_s(GPU_PAUSE_S, len(of), GPU_PAUSE_LIMIT_S) - view.now
+        for place, of in times.items()
+    }
+    return {place: left_s for place, left_s in left.items() if left_s > 0}
+
+
+def failed_gpu_words(view: View) -> tuple[str, ...]:
+    """Why GPUs are left out now: one sentence for all that failed with the same words."""
+    newest = {
+        place: failure.sentence
+        for _, failure in sorted(_failures_of_gpus(view), key=lambda row: row[0])
+        for place in failure.gpus
+    }
+    places: dict[str, list[str]] = {}
+    for node, gpu in sorted(failed_gpus(view)):
+        places.setdefault(newest[node, gpu], []).append(f"GPU {gpu} of {node}")
+    return tuple(f"{joined(gpus)} failed: {sentence}" for sentence, gpus in places.items())
+
+
+def _failures_of_gpus(view: View) -> list[tuple[float, Failure]]:
+    """Each failure of GPUs, and when it was told."""
+    observed = view.observed
+    rows = [(record.adopted_s, failure) for record in observed.epochs for failure in record.cause]
     rows += [
-        (record.closed_s or now, failure)
+        (record.closed_s or view.now, failure)
         for record in observed.epochs
         for failure in record.failures
         if not _trains_on(observed, failure)
     ]
-    rows += [(now, failure) for failure in causes_of(view.situation)]
-    for at_s, failure in rows:
-        for place in failure.gpus if failure.kind == "device" else ():
-            times.setdefault(place, {}).setdefault(failure.epoch, at_s)
-    left = {
-        place: max(of.values()) + doubled_s(GPU_PAUSE_S, len(of), GPU_PAUSE_LIMIT_S) - now
-        for place, of in times.items()
-    }
-    return {place: left_s for place, left_s in left.items() if left_s > 0}
+    rows += [(view.now, failure) for failure in causes_of(view.situation)]
+    return [(at_s, failure) for at_s, failure in rows if failure.kind == "device"]
 
 
 def nodes_left_out(view: View) -> tuple[LeftOut, ...]:

@@ -80,6 +80,7 @@ def too_few_gpus(
     composition: Composition,
     left_out: Iterable[LeftOut],
     joining: Iterable[str] = (),
+    failed: Iterable[str] = (),
 ) -> str:
     """Sentence that there are too few GPUs, with the reasons why others are not used.
 
@@ -91,6 +92,7 @@ def too_few_gpus(
         composition: of the nodes that it may use.
         left_out: nodes on which pods did not start.
         joining: names of nodes that joined too lately to be used.
+        failed: sentences about GPUs that failed.
     """
     most = job.spec.elastic.max_gpus
     for reply in observed.replies.values():
@@ -99,7 +101,7 @@ def too_few_gpus(
     usable, wanted = allowed_gpus(job, observed, composition), job.spec.elastic.min_gpus
     verb = "is" if usable == 1 else "are"
     sentence = f"the job waits: {counted(usable, 'GPU')} {verb} usable, minGPUs is {wanted}"
-    unusable = left_by_quotas(observed.headroom)
+    unusable = [*failed, *left_by_quotas(observed.headroom)]
     unusable += [f"job {other} was dealt {gpus} of them" for other, gpus in observed.dealt]
     unusable += [f"{out.node} {_how_left_out(out)}: {out.sentence}" for out in left_out]
     unusable += [f"{node} {why}" for node, why in observed.unusable]

@@ -253,6 +253,7 @@ EventReason = Literal[
     "ReconfigurationAborted",
     "ReconfigurationSucceeded",
     "Restored",
+    "SetupRefused",
     "SlowRanks",
     "StateLost",
     "Suspended",

@@ -5,6 +5,7 @@ Invariant: each is one CamelCase word, as Kubernetes' API conventions ask; sente
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,15 +13,26 @@ from typing import Literal
 FailedReason = Literal[
     "StateLost", "Diverged", "DeterministicError", "DeadlineExceeded", "BackoffLimitExceeded"
 ]
+# Why ranks get no device, or no wires between devices: the job's own set-up, its network, a GPU.
+DeviceReason = Literal["SetupRefused", "FabricHangs", "GPUFailed"]
+# Of each kind of error of devices, the one that concerns most ranks first.
+DEVICE_REASONS: Mapping[str, DeviceReason] = {
+    "setup": "SetupRefused",
+    "fabric": "FabricHangs",
+    "device": "GPUFailed",
+}
+# Why too few GPUs are usable, or no plan fits on them: there are no more, or some failed.
+LackReason = Literal["InsufficientGPUs", "GPUFailed"]
 # Why a job is in its phase, where that says more than the phase.
 DecisionReason = (
     FailedReason
+    | DeviceReason
+    | LackReason
     | Literal[
         "CheckpointFailed",
         "CheckpointRefused",
         "CheckpointUnread",
         "CheckpointsDiffer",
-        "InsufficientGPUs",
         "OutputFailed",
         "PlanKept",
         "PlanRecommended",

@@ -15,7 +15,7 @@ import torch
 
 from worker.device.device import Device
 from worker.engine.optimizer import Recipe, update_
-from worker.errors import DeviceUnusable
+from worker.errors import SetupUnusable
 
 UPDATE_DIGEST = "6db6b2fd7b35"  # on any device that follows IEEE 754
 ROWS, COLUMNS = 32, 48
@@ -55,10 +55,10 @@ def check_update(device: Device, gpu_types: frozenset[str]) -> None:
     """Refuse a plan over unlike devices on one whose update has other bits than IEEE 754 gives.
 
     Raises:
-        DeviceUnusable: it has, and the plan has more than one GPU type.
+        SetupUnusable: it has, and the plan has more than one GPU type.
     """
     if len(gpu_types) > 1 and update_digest(device) != UPDATE_DIGEST:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             f"an update on this device has the digest {update_digest(device)}, on others "
             f"{UPDATE_DIGEST}, so replicas on {' and '.join(sorted(gpu_types))} would drift apart; "
             "train on GPUs of one type",

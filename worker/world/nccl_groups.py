@@ -24,7 +24,7 @@ from migration.transport import FORM_S
 from planner.profiles.entries import MAX_CTAS
 from planner.wording import first_line
 from worker.control.store_client import PATIENCE_S
-from worker.errors import DeviceUnusable, RendezvousFailed
+from worker.errors import RendezvousFailed, SetupUnusable
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -83,14 +83,14 @@ def meet(store: Store, name: str, place: int, size: int, word: str, own: Own) ->
     It waits for a member that is late, as long as the store's client does.
 
     Raises:
-        DeviceUnusable: a member has another version of NCCL, or this one's GPU, by which none would
+        SetupUnusable: a member has another version of NCCL, or this one's GPU, by which none would
             ever connect.
     """
     store.set(f"{name}/word{place}", f"{version_text(own.version)} {own.gpu or '-'} {word}")
     said = [store.get(f"{name}/word{of}").decode().split(" ", 2) for of in range(size)]
     found = sorted({of for of, _, _ in said})
     if len(found) > 1:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             f"ranks of this job have NCCL {' and '.join(found)}, and one version is needed; give "
             "all pods one image",
             code="Mismatch",
@@ -105,17 +105,17 @@ def check_shared(version: Version, environment: Mapping[str, str]) -> None:
     """Refuse two ranks of a group on one GPU, unless this NCCL lets them and was told to.
 
     Raises:
-        DeviceUnusable: it does not, or was not.
+        SetupUnusable: it does not, or was not.
     """
     if version < SHARES:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             f"NCCL is version {version_text(version)}, two ranks on one GPU need "
             f"{version_text(SHARES)} or newer; choose another image or the wire staged",
             field="HEDDLE_WIRE",
             code="Unsupported",
         )
     if environment.get(SHARING) != "1":
-        raise DeviceUnusable(
+        raise SetupUnusable(
             "two ranks share a GPU and {field} is not 1; set it, or choose the wire staged",
             field=SHARING,
             code="Missing",

@@ -20,7 +20,7 @@ from planner.profiles.entries import GROUP_BYTES
 from worker.control.connections import connections, cut
 from worker.device.broken import Broken
 from worker.device.device import CPU, Device
-from worker.errors import DeviceUnusable
+from worker.errors import SetupUnusable
 from worker.gpu_wire import VARIABLE, WireName, wire_asked
 from worker.world.gloo_wire import GlooWire
 from worker.world.nccl_groups import (
@@ -94,20 +94,20 @@ def wire_of(device: str, environment: Mapping[str, str], nccl: Nccl) -> WireName
         nccl: of the process.
 
     Raises:
-        DeviceUnusable: what was asked for cannot be had.
+        SetupUnusable: what was asked for cannot be had.
     """
     name = wire_asked(device, environment.get(VARIABLE, ""))
     if name != "nccl":
         return name
     if nccl.version is None:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             "{field} asks for nccl, and this torch was built without NCCL; choose another image "
             "or the wire staged",
             field=VARIABLE,
             code="Missing",
         )
     if nccl.version < LEAST:
-        raise DeviceUnusable(
+        raise SetupUnusable(
             f"NCCL is version {version_text(nccl.version)}, the worker needs "
             f"{version_text(LEAST)} or newer; choose another image or the wire staged",
             field=VARIABLE,
@@ -129,7 +129,7 @@ def payload_of(device: Device) -> Payload:
     """The wire of this process for its device.
 
     Raises:
-        DeviceUnusable: see `wire_of`.
+        SetupUnusable: see `wire_of`.
     """
     kind = device.torch_device.type
     nccl = own_nccl() if kind == "cuda" else Nccl(None, is_new=False)

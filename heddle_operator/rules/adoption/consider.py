@@ -13,6 +13,7 @@ from heddle_operator.rules.adoption.occasion import Occasion, occasion_of
 from heddle_operator.rules.adoption.searched import ask
 from heddle_operator.rules.candidates import joining_nodes
 from heddle_operator.rules.emergency import joined_lately
+from heddle_operator.rules.failures import failed_gpu_words
 from heddle_operator.rules.gpu_limits import (
     allowed_gpus,
     causes_of_too_few,
@@ -24,6 +25,7 @@ from heddle_operator.rules.moves.causes import cause_of_move
 from heddle_operator.rules.moves.surplus import surplus_words
 from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.decision import Decision, sooner
+from heddle_operator.state.reasons import LackReason
 from heddle_operator.state.situation import View
 
 TEMPLATE_S = 5.0  # a template that the cluster refuses is looked at again after so long
@@ -79,16 +81,18 @@ def _need_more_gpus(occasion: Occasion) -> Decision | None:
     if allowed_gpus(job, observed, occasion.composition) >= job.spec.elastic.min_gpus:
         return None
     joining = [node for node, _ in joining_nodes(view)]
-    sentence = too_few_gpus(job, observed, occasion.composition, left_out, joining)
+    failed = failed_gpu_words(view)
+    sentence = too_few_gpus(job, observed, occasion.composition, left_out, joining, failed)
     causes = causes_of_too_few(observed, left_out)
     key = f"waiting-{job.metadata.generation}-{observed.next_epoch}-{causes}"
-    event = RecordEvent(key, "InsufficientGPUs", sentence)
+    why: LackReason = "GPUFailed" if failed else "InsufficientGPUs"
+    event = RecordEvent(key, why, sentence)
     return Decision(
         actions=(event,) if occasion.phase == "Pending" else (),
         phase=occasion.phase,
         message=sentence,
         look_again_s=occasion.again,
-        reason="InsufficientGPUs",
+        reason=why,
     )
 
 

@@ -14,7 +14,13 @@ from heddle_operator.rules.candidates import (
     usable_nodes,
 )
 from heddle_operator.rules.emergency import nodes_after
-from heddle_operator.rules.failures import LeftOut, failed_attempt, nodes_left_out, retry_left_s
+from heddle_operator.rules.failures import (
+    LeftOut,
+    failed_attempt,
+    failed_gpus,
+    nodes_left_out,
+    retry_left_s,
+)
 from heddle_operator.rules.gain import backoff_s
 from heddle_operator.rules.gpu_limits import allowed_gpus, most_gpus, plan_request
 from heddle_operator.rules.moves.causes import loses_gpus
@@ -76,7 +82,8 @@ def occasion_of(view: View) -> Occasion:
     growth_s = None
     if reason == "join" and live is not None:  # else the plan of the move brings the steps along
         growth_s = _growth_pause_s(view, live)
-    ends = (out.until_s - view.now for out in left_out)
+    ends = [out.until_s - view.now for out in left_out]
+    ends += failed_gpus(view).values()
     return Occasion(
         view=view,
         reason=reason,

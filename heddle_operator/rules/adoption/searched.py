@@ -13,7 +13,12 @@ from heddle_operator.rules.adoption.modes import recommend
 from heddle_operator.rules.adoption.occasion import Occasion
 from heddle_operator.rules.attempts import keep_after_failure
 from heddle_operator.rules.emergency import emergency_left_s, emergency_plan
-from heddle_operator.rules.failures import causes_of, failed_attempt
+from heddle_operator.rules.failures import (
+    causes_of,
+    device_failure,
+    failed_attempt,
+    failed_gpu_words,
+)
 from heddle_operator.rules.gain import (
     Verdict,
     backoff_s,
@@ -28,7 +33,8 @@ from heddle_operator.rules.moves.causes import cause_of_move
 from heddle_operator.state.actions import Action, AdoptPlan, RecordEvent
 from heddle_operator.state.decision import Decision, sooner
 from heddle_operator.state.plan_reply import PlanReply
-from heddle_operator.state.reasons import MoveCause
+from heddle_operator.state.reasons import DEVICE_REASONS, MoveCause
+from planner.wording import joined
 from worker.contract import resume_of
 
 
@@ -61,12 +67,13 @@ def ask(occasion: Occasion) -> Decision:
             look_again_s=occasion.again,
         )
     if reply.plan is None:
+        told = _no_plan(occasion, reply)
         return Decision(
-            actions=(_no_plan(occasion, reply),),
+            actions=(told,),
             phase=phase,
-            message=f"there is no plan: {reply.problem}",
+            message=f"there is no plan: {told.message}",
             look_again_s=occasion.again,
-            reason="InsufficientGPUs",
+            reason="GPUFailed" if told.reason == "GPUFailed" else "InsufficientGPUs",
         )
     forced = None
     if live is not None and occasion.reason in ("drain", "loss"):
@@ -79,6 +86,9 @@ def _no_plan(occasion: Occasion, reply: PlanReply) -> RecordEvent:
     view = occasion.view
     kind = "none" if reply.gpus else "failed"
     key = f"no-plan-{view.job.metadata.generation}-{view.observed.next_epoch}-{kind}"
+    failed = failed_gpu_words(view)
+    if failed:  # an earlier plan used them
+        return RecordEvent(f"{key}-gpus", "GPUFailed", f"{joined(failed)}; {reply.problem}")
     return RecordEvent(key, "InsufficientGPUs", reply.problem)
 
 
@@ -108,9 +118,14 @@ def _judge(occasion: Occasion, reply: PlanReply, forced: MoveCause | None) -> De
         turn_s = turn_left_s(view, reply.plan)
         wait_s, pause = (turn_s, "job's start backoff") if turn_s > wait_s else (wait_s, pause)
     if wait_s > 0:
-        sentence = f"{verdict.sentence}; the change begins after the {pause}"
+        failure = device_failure(view) if live is None else None
+        sentence = failure.sentence if failure is not None else verdict.sentence
         return Decision(
-            actions=(), phase=occasion.phase, message=sentence, look_again_s=sooner(again, wait_s)
+            actions=(),
+            phase=occasion.phase,
+            message=f"{sentence}; the change begins after the {pause}",
+            look_again_s=sooner(again, wait_s),
+            reason=DEVICE_REASONS[failure.kind] if failure is not None else None,
         )
     adopt = AdoptPlan(
         epoch=observed.next_epoch,

@@ -13,12 +13,14 @@ from worker.columns import by_column
 from worker.error_kinds import SENTENCE_MOST, Trouble, describe_error, has_lost_its_state, site_of
 from worker.errors import (
     DeviceSilent,
+    DeviceUnusable,
     EngineFailed,
     HalfUpdated,
     InvalidDataset,
     NonFinite,
     NoPortToStore,
     RendezvousFailed,
+    SetupUnusable,
 )
 
 BIND = (
@@ -100,6 +102,8 @@ QUOTED = (
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "device", "out of memory: [Errno 12]"),
         (RuntimeError("can't start new thread"), "device", "out of memory: can't start new"),
         (NonFinite(7, float("nan"), 1.0), "numeric", "step 7 has loss nan and gradient norm 1"),
+        (SetupUnusable("two versions of NCCL"), "setup", "two versions of NCCL"),
+        (DeviceUnusable("GPU 0 is divided"), "device", "GPU 0 is divided"),
         (InvalidDataset("sample 3 has token 999"), "other", "sample 3 has token 999"),
         (EngineFailed("no gradients are held"), "other", "no gradients are held"),
         (ZeroDivisionError("division by zero"), "other", "ZeroDivisionError: division by zero"),

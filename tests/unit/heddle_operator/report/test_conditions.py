@@ -306,14 +306,43 @@ def test_whether_the_device_is_ready_follows_the_wire_that_pods_report(wire, hol
     assert ("never run on a GPU" in found[2]) is (reason == "NeverRunOnGPU")
 
 
-def test_a_fabric_that_hangs_is_named_with_its_nodes_while_the_old_plan_trains():
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("fabric", "FabricHangs"), ("setup", "SetupRefused"), ("device", "GPUFailed")],
+)
+def test_a_device_that_a_change_did_not_get_is_told_while_the_old_plan_trains(kind, reason):
     operator = running("a")
     said = "the first operation of rank 0 on a with rank 1 on b has not ended in 60 s"
     epochs = operator.cluster.snapshot().epochs
-    failure = Failure(kind="fabric", sentence=said, epoch=2, step=0, gpus=(("b", 0),))
+    failure = Failure(kind=kind, sentence=said, epoch=2, step=0, gpus=(("b", 0),))
     failed = dataclasses.replace(epochs[-1], epoch=2, outcome="aborted", failures=(failure,))
-    found = conditions(operator, epochs=(*epochs, failed))
-    assert found["DeviceReady"] == (False, "FabricHangs", said)
-    assert found["Running"][0]
+    again = dataclasses.replace(failed, epoch=3, outcome="open", failures=(), seal=None)
+    for newest in ((failed,), (failed, again)):
+        found = conditions(operator, epochs=(*epochs, *newest))
+        assert found["DeviceReady"] == (False, reason, said)
+        assert found["Running"][0]
     lived = dataclasses.replace(epochs[-1], epoch=3)
     assert conditions(operator, epochs=(*epochs, failed, lived))["DeviceReady"][1] == "NotReported"
+
+
+def test_a_gpu_that_failed_is_told_until_another_plan_trains():
+    operator = running("a", "b")
+    agent = operator.cluster.agents["tiny-b-0"]
+    agent.change(0, phase="halted", error="CUDA error", error_kind="device")
+    assert conditions(operator)["DeviceReady"] == (False, "GPUFailed", "CUDA error")
+    operator.run(lambda _: len(operator.cluster.records.all) == 2)
+    assert conditions(operator)["DeviceReady"] == (False, "GPUFailed", "CUDA error")
+    operator.settle()
+    assert conditions(operator)["DeviceReady"][1] == "NotReported"
+
+
+def test_a_gpu_that_lacked_memory_for_a_change_alone_is_ready():
+    operator = running("a", "b")
+    failing = {"failed_epoch": 2, "error": "out of memory", "error_kind": "device"}
+    operator.cluster.add_node("c")
+    operator.run(lambda _: operator.cluster.records.all[-1].seal and
+                 operator.cluster.records.all[-1].epoch == 2)  # fmt: skip
+    operator.cluster.agents["tiny-a-0"].change(0, **failing)
+    operator.run(lambda _: operator.cluster.records.all[-1].outcome == "aborted")
+    assert operator.cluster.records.all[-1].failures
+    assert conditions(operator)["DeviceReady"][1] == "NotReported"

@@ -181,12 +181,13 @@ def test_a_node_whose_gpus_are_not_whole_is_told_of_once(most, is_told):
     assert told(operator, unusable=unusable, divided=frozenset("c")) == said
 
 
-def test_a_fabric_that_hangs_is_told_beside_the_change_that_it_ended():
+@pytest.mark.parametrize(("kind", "reason"), [("fabric", "FabricHangs"), ("setup", "SetupRefused")])
+def test_wires_that_a_change_did_not_get_are_told_beside_it(kind, reason):
     failure = Failure(
-        kind="fabric", sentence="rank 0 on a with rank 1 on b", epoch=3, step=0, gpus=(("b", 0),)
+        kind=kind, sentence="rank 0 on a with rank 1 on b", epoch=3, step=0, gpus=(("b", 0),)
     )
     closing = CloseEpoch(epoch=3, outcome="aborted", message="because", failures=(failure,))
     decision = Decision(actions=(closing,), phase="Running", message="")
     _, event = events_of(view_of(a_job(), Observed(), 0.0), decision, Drain())
-    assert (event.reason, event.related) == ("FabricHangs", RelatedObject("Node", "b"))
+    assert (event.reason, event.related) == (reason, RelatedObject("Node", "b"))
     assert event.message == failure.sentence

@@ -11,12 +11,13 @@ from heddle_operator.rules.failures import (
     PLAN_PAUSE_S,
     causes_of,
     comes_again,
-    fabric_failure,
+    device_failure,
     failed_attempt,
     failed_gpus,
     failures_of,
     is_remembered,
 )
+from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
@@ -200,7 +201,7 @@ def test_a_network_that_hangs_lets_its_plan_rest_until_another_one_lives():
     failing(cluster, "b", "fabric", HANGS)
     cluster.add_node("b")
     operator.run(lambda _: cluster.records.all[-1].outcome == "aborted")
-    found = fabric_failure(cluster.records.all)
+    found = device_failure(view_of(operator.job, cluster.snapshot(), cluster.now))
     assert (found.kind, found.sentence, found.gpus) == ("fabric", HANGS, (("b", 0),))
     assert failed_attempt(cluster.records.all, cluster.records.all[-1].plan, cluster.now)
     assert failed_gpus(view_of(operator.job, cluster.snapshot(), cluster.now)) == {}
@@ -208,7 +209,7 @@ def test_a_network_that_hangs_lets_its_plan_rest_until_another_one_lives():
     cluster.add_node("c")
     operator.settle()
     assert outcomes(cluster)[-1][2] == "live"
-    assert fabric_failure(cluster.records.all) is None
+    assert device_failure(view_of(operator.job, cluster.snapshot(), cluster.now)) is None
 
 
 def test_a_rank_that_joined_and_ended_has_said_what_hangs():
@@ -229,15 +230,15 @@ def test_a_rank_that_joined_and_ended_has_said_what_hangs():
 DEAD = "the device failed: CUDA error: device-side assert triggered"
 
 
-def failed_at_its_start(operator, node):
+def failed_at_its_start(operator, nodes, kind="device", sentence=DEAD):
     """The next record with failures: each process there ends before it says that it is prepared."""
     cluster = operator.cluster
     known = len(cluster.records.all)
 
     def ends(_):
         for agent in cluster.agents.values():
-            if agent.node == node and 0 in agent.ranks:
-                agent.change(0, error=DEAD, error_kind="device")
+            if agent.node in nodes and 0 in agent.ranks:
+                agent.change(0, error=sentence, error_kind=kind)
                 cluster.kill_rank(agent.pod, 0, 1)
         return any(record.failures for record in cluster.records.all[known:])
 
@@ -267,3 +268,44 @@ def test_a_gpu_whose_rank_ends_at_its_start_is_left_out_for_longer_each_time(fir
         operator.settle()
         assert len(cluster.records.all) == tried  # no further attempt before the pause is over
         cluster.tick(60.0)
+
+
+MIXED = "ranks of this job have NCCL 2.28.9 and 2.30.7, and one version is needed"
+
+
+def test_what_concerns_the_whole_job_leaves_no_gpu_out_and_is_why_the_job_waits():
+    job, nodes = a_job(minGPUs=4), "abcd"
+    operator = FakeOperator(job, a_cluster(job, *nodes))
+    cluster = operator.cluster
+    for _ in range(3):
+        record = failed_at_its_start(operator, nodes, "setup", MIXED)
+        (failure,) = record.failures
+        assert (failure.kind, failure.sentence) == ("setup", MIXED)
+        assert failed_gpus(view_of(job, cluster.snapshot(), cluster.now)) == {}
+        assert device_failure(view_of(job, cluster.snapshot(), cluster.now)) == failure
+    decision = operator.reconcile()
+    assert (decision.phase, decision.reason) == ("Pending", "SetupRefused")
+    assert MIXED in decision.message
+    closed = [record.closed_s for record in cluster.records.all]
+    pauses = [record.adopted_s - before for record, before in
+              zip(cluster.records.all[1:], closed, strict=False)]  # fmt: skip
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > pauses[0]
+    operator.settle()  # the cause is gone
+    assert device_failure(view_of(job, cluster.snapshot(), cluster.now)) is None
+
+
+def test_a_job_that_needs_a_gpu_that_failed_says_so_and_tries_it_again():
+    job = a_job(minGPUs=2)
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    failed_at_its_start(operator, "b")
+    decision = operator.reconcile()
+    assert (decision.phase, decision.reason) == ("Pending", "GPUFailed")
+    assert decision.message == (
+        f"the job waits: 1 GPU is usable, minGPUs is 2 (GPU 0 of b failed: {DEAD})"
+    )
+    assert [a.reason for a in decision.actions if isinstance(a, RecordEvent)] == ["GPUFailed"]
+    assert 0 < decision.look_again_s <= GPU_PAUSE_S
+    operator.cluster.tick(decision.look_again_s)
+    operator.settle()
+    assert read(operator.cluster).live.plan.nodes == ("a", "b")

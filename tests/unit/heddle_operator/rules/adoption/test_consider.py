@@ -9,6 +9,7 @@ import pytest
 
 from heddle_operator.epochs.decide import decide
 from heddle_operator.state.actions import AdoptPlan, DeletePod, RecordEvent, RequestPlan
+from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.plan_reply import PlanReply
 from heddle_operator.state.snapshot import Headroom, Observed
 from tests.fakes.operator import (
@@ -142,6 +143,26 @@ def test_a_planner_without_a_plan_is_told_in_its_own_words():
     decision = decide(view_of(job, observed, operator.cluster.now))
     assert decision.message == "there is no plan: memory binds"
     assert [action.reason for action in decision.actions] == ["InsufficientGPUs"]
+    assert decision.reason == "InsufficientGPUs"
+
+
+def test_gpus_that_failed_are_the_reason_where_the_others_have_no_plan():
+    job = a_job()
+    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator.run(lambda _: bool(operator.cluster.records.all))
+    failure = Failure(kind="device", sentence="CUDA error", epoch=1, step=0, gpus=(("b", 0),))
+    (record,) = operator.cluster.records.all
+    failed = replace(record, outcome="aborted", closed_s=operator.cluster.now, failures=(failure,))
+    observed = replace(operator.cluster.snapshot(), epochs=(failed,), replies={}, planning=())
+    (request,) = decide(view_of(job, observed, operator.cluster.now)).actions
+    assert [node.name for node in request.composition.nodes] == ["a"]
+    reply = PlanReply(plan=None, problem="memory binds")
+    observed = replace(observed, replies={request.key: reply})
+    decision = decide(view_of(job, observed, operator.cluster.now))
+    assert (decision.phase, decision.reason) == ("Pending", "GPUFailed")
+    said = "GPU 0 of b failed: CUDA error; memory binds"
+    assert decision.message == f"there is no plan: {said}"
+    assert [(one.reason, one.message) for one in decision.actions] == [("GPUFailed", said)]
 
 
 def test_nodes_that_come_and_go_make_no_further_event_of_a_planner_without_a_plan():
