@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from planner.wording import counted
 from worker.device.environment import environment_of
 from worker.device.gpus import Nvml
+from worker.errors import DeviceUnusable
 
 ROOT = Path(__file__).parents[2]
 # Seconds at most, the most valuable first.  A fresh machine reads torch from its disk the first
@@ -155,7 +156,10 @@ def why_not(way: str, gpus: int) -> str | None:
     """Why no check can run here; None: they can."""
     if way == "dry":
         return None
-    version, seen = Nvml().version(), len(Nvml().gpus())
+    try:
+        version, seen = Nvml().version(), len(Nvml().gpus())
+    except DeviceUnusable as error:
+        return f"{error}; or use --dry"
     if version is None:
         return "there is no NVIDIA driver here; run this on a machine with a GPU, or with --dry"
     if seen < gpus:

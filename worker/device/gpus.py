@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import re
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 from planner.cluster.gpu_types import HARDWARE
 from planner.wording import counted
@@ -19,6 +21,7 @@ LEAST_DRIVER = 580  # the first branch with CUDA 13, of which torch's wheels are
 FREE_SHARE = 0.9  # of a GPU's memory at the start; CUDA itself takes less than a gigabyte
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT_BYTES = 96
+_NO_DRIVER, _NOT_SUPPORTED = 9, 3  # codes of NVML: the kernel has no driver; the GPU lacks this
 _SIZE = re.compile(r"\d+gb")
 _TWO_SIZES = ("a100", "v100")  # sold with two sizes of memory, which the driver's name states
 _MODELS = {name.split("-")[0] for name in HARDWARE}
@@ -32,22 +35,32 @@ class Gpu(NamedTuple):
         name: as the driver says it, such as NVIDIA H100 80GB HBM3.
         total_bytes, used_bytes: of its memory.
         is_divided: it is cut into parts (MIG).
+        fault: code of NVML with which it did not answer, such as 15, GPU is lost; 0: it answers.
     """
 
     name: str
     total_bytes: int
     used_bytes: int
     is_divided: bool = False
+    fault: int = 0
 
 
 class Driver(Protocol):
     """What a pod's driver says; a fake of it tells of any machine."""
 
     def version(self) -> str | None:
-        """Of the driver; None: there is none."""
+        """Of the driver; None: there is none.
+
+        Raises:
+            DeviceUnusable: it cannot be asked.
+        """
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Those that this pod sees."""
+        """Those that this pod sees.
+
+        Raises:
+            DeviceUnusable: the driver cannot be asked.
+        """
 
 
 def device_kind(asked: str, driver: Driver, count: int) -> DeviceKind:
@@ -76,7 +89,7 @@ def check_gpus(driver: Driver, count: int) -> None:
     version = driver.version()
     if version is None:
         raise DeviceUnusable(
-            f"{_LIBRARY} is not there, so there is no NVIDIA driver here; install one, give the "
+            f"{_LIBRARY} or the kernel's driver is not there; install the NVIDIA driver, give the "
             "pod GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility, or choose device CPU",
             code="Missing",
         )
@@ -95,6 +108,12 @@ def check_gpus(driver: Driver, count: int) -> None:
             code="OutOfRange",
         )
     for index, gpu in enumerate(gpus[:count]):
+        if gpu.fault:
+            raise DeviceUnusable(
+                f"GPU {index} does not answer (NVML {gpu.fault}); look for Xid in the log of "
+                "the node's kernel, and reset the GPU or leave the node out",
+                code="Failed",
+            )
         if gpu.is_divided:
             raise DeviceUnusable(
                 f"GPU {index} ({gpu.name}) is divided by MIG, and only whole GPUs are trained on; "
@@ -136,28 +155,50 @@ def check_type(name: str, gpu_type: str) -> None:
 
 
 class Nvml:
-    """The driver's own library; each question opens and closes it."""
+    """The driver's own library; each question opens and closes it.
+
+    Args:
+        load: makes the library of its name.
+    """
+
+    def __init__(self, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+        self._load = load
 
     def version(self) -> str | None:
         """See `Driver`."""
-        library = _opened()
-        if library is None:
-            return None
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        library.nvmlSystemGetDriverVersion(text, _TEXT_BYTES)
-        library.nvmlShutdown()
-        return text.value.decode(errors="replace")
+        with self._asked() as library:
+            if library is None:
+                return None
+            text = ctypes.create_string_buffer(_TEXT_BYTES)
+            _check(library.nvmlSystemGetDriverVersion(text, _TEXT_BYTES))
+            return text.value.decode(errors="replace")
 
     def gpus(self) -> tuple[Gpu, ...]:
         """See `Driver`."""
-        library = _opened()
-        if library is None:
-            return ()
-        count = ctypes.c_uint(0)
-        library.nvmlDeviceGetCount_v2(ctypes.byref(count))
-        found = tuple(_gpu(library, index) for index in range(count.value))
-        library.nvmlShutdown()
-        return found
+        with self._asked() as library:
+            if library is None:
+                return ()
+            count = ctypes.c_uint(0)
+            _check(library.nvmlDeviceGetCount_v2(ctypes.byref(count)))
+            return tuple(_gpu(library, index) for index in range(count.value))
+
+    @contextmanager
+    def _asked(self) -> Iterator[Any]:
+        """The library, or None where there is no driver."""
+        try:
+            library = self._load(_LIBRARY)
+        except OSError:
+            yield None
+            return
+        code = library.nvmlInit_v2()
+        if code == _NO_DRIVER:  # its files are there alone, as in an image with CUDA
+            yield None
+            return
+        _check(code)
+        try:
+            yield library
+        finally:
+            library.nvmlShutdown()
 
 
 class _Memory(ctypes.Structure):
@@ -168,20 +209,28 @@ class _Memory(ctypes.Structure):
     )
 
 
-def _opened() -> ctypes.CDLL | None:
-    try:
-        library = ctypes.CDLL(_LIBRARY)
-    except OSError:
-        return None
-    return library if library.nvmlInit_v2() == 0 else None
+def _check(code: int) -> None:
+    """Refuse a driver that cannot be asked; 18: another version of the library than of it."""
+    if code:
+        raise DeviceUnusable(
+            f"the driver cannot be asked (NVML {code}); compare nvidia-smi on the node, and give "
+            f"the pod the {_LIBRARY} of the node's driver",
+            code="Unreadable",
+        )
 
 
-def _gpu(library: ctypes.CDLL, index: int) -> Gpu:
+def _gpu(library: Any, index: int) -> Gpu:
     handle, memory = ctypes.c_void_p(), _Memory()
-    library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
     name = ctypes.create_string_buffer(_TEXT_BYTES)
-    library.nvmlDeviceGetName(handle, name, _TEXT_BYTES)
-    library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
     current, pending = ctypes.c_uint(0), ctypes.c_uint(0)
-    library.nvmlDeviceGetMigMode(handle, ctypes.byref(current), ctypes.byref(pending))
+    questions = (
+        lambda: library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)),
+        lambda: library.nvmlDeviceGetName(handle, name, _TEXT_BYTES),
+        lambda: library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)),
+        lambda: library.nvmlDeviceGetMigMode(handle, ctypes.byref(current), ctypes.byref(pending)),
+    )
+    for ask in questions:  # none after one that failed: its handle may be none
+        code = ask()
+        if code not in (0, _NOT_SUPPORTED):
+            return Gpu("", 0, 0, fault=code)
     return Gpu(name.value.decode(errors="replace"), memory.total, memory.used, bool(current.value))
