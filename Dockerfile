@@ -68,6 +68,7 @@ USER 65532:65532
 ENTRYPOINT ["python", "-m", "heddle_operator"]
 
 # One thread for each rank: gloo and OpenMP may not start pools of their own beside the others.
+# A container runtime mounts CUDA and NVML by NVIDIA_DRIVER_CAPABILITIES, also outside Kubernetes.
 # torch asks for the user's name, which a pod's numeric user does not have.
 FROM ${BASE} AS worker
 COPY --from=worker-build /opt/heddle /opt/heddle
@@ -75,6 +76,7 @@ ENV PATH=/opt/heddle/bin:/usr/local/bin:/usr/bin:/bin \
     NUMBA_CPU_NAME=generic \
     OMP_NUM_THREADS=1 \
     OPENBLAS_NUM_THREADS=1 \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     USER=heddle \
     HOME=/tmp
 USER 65532:65532

@@ -39,6 +39,12 @@ def test_every_pattern_is_of_something_that_is_there():
     assert [pattern for pattern in left_out() if not [*SITE.glob(pattern)]] == []
 
 
+def test_image_and_pod_ask_for_the_same_parts_of_the_driver():
+    """A container outside Kubernetes has the image's word alone; test_pods.py reads the pod's."""
+    stage = (ROOT / "Dockerfile").read_text().partition("AS worker\n")[2]
+    assert re.findall(r"NVIDIA_DRIVER_CAPABILITIES=(\S+)", stage) == ["compute,utility"]
+
+
 @pytest.mark.slow  # the linker reads two gigabytes
 def test_torch_is_linked_with_none_of_it():
     gone = {found.name for pattern in left_out() for found in SITE.glob(pattern)}

@@ -203,18 +203,19 @@ def _warn_of_left_out() -> None:
 
 
 def _checked_device(asked: str, gpus: int) -> tuple[DeviceKind, WireName]:
-    """The device and the wire of the ranks, once what NCCL was told to use is there.
+    """The device and the wire of the ranks, once what gloo and NCCL were told to use is there.
 
     Raises:
         DeviceUnusable: a GPU, an interface or an adapter that is asked for is not there.
     """
-    from worker.device.fabric import adapters, check_fabric, interfaces
+    from worker.device.fabric import adapters, check_fabric, check_gloo, interfaces
     from worker.device.gpus import Nvml, device_kind
     from worker.gpu_wire import VARIABLE as WIRE
     from worker.gpu_wire import wire_asked
 
     kind = device_kind(asked, Nvml(), gpus)
     wire = wire_asked(kind, os.environ.get(WIRE, ""))
+    check_gloo(os.environ, interfaces())
     if kind == "cuda":
         check_fabric(os.environ, interfaces(), adapters())
     return kind, wire

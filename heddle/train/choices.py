@@ -126,7 +126,7 @@ def choose(
         wrong += _limits(job, nodes, script, options.plan)
     if is_cuda:
         most = _most_gpus(nodes or _here(options, machine))
-        wrong += [Mistake(each, field="device") for each in why_no_gpus(driver, most)]
+        wrong += why_no_gpus(driver, most, options.device)
     plan = _given(options.plan, job, nodes, machine, wrong)
     if wrong or job is None or nodes is None:
         raise InvalidJob.of(wrong)

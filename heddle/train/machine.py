@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from heddle_operator.apis.errors import Mistake
 from heddle_operator.inventory.accelerators import canonical
 from planner.cores import GROUPS, usable_cores
 from worker.device.gpus import Driver, check_gpus
@@ -53,8 +54,11 @@ class Machine:
 
     def on_gpus(self, driver: Driver) -> Machine:
         """The same where its GPUs train, all of the type of the first; without any as it is."""
-        found = driver.gpus()
-        if not found:
+        try:
+            found = driver.gpus()
+        except DeviceUnusable:  # which `why_no_gpus` tells
+            return self
+        if not found or found[0].fault:
             return self
         return replace(self, gpu=canonical(found[0].name.replace(" ", "-")), gpus=len(found))
 
@@ -91,10 +95,19 @@ def _limit(file: Path, otherwise: int) -> int:
         return otherwise
 
 
-def why_no_gpus(driver: Driver, ranks: int) -> list[str]:
-    """A sentence if the ranks of a node cannot have a GPU each."""
+def why_no_gpus(driver: Driver, ranks: int, option: str | None) -> list[Mistake]:
+    """A mistake if the ranks of a node cannot have a GPU each.
+
+    Args:
+        driver: of this machine.
+        ranks: of the node with most.
+        option: value of `--device`; None: the job's own field asks for GPUs.
+    """
     try:
         check_gpus(driver, ranks)
     except DeviceUnusable as error:
-        return [f"--device cuda: {error}"]
+        if option is None:
+            field = "spec.worker.device"
+            return [Mistake(f"{field} CUDA: {error}", error.code, field)]
+        return [Mistake(f"--device {option}: {error}", error.code, "device")]
     return []

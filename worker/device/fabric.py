@@ -1,7 +1,8 @@
-"""Whether the network that NCCL was told to use is there, before a rank waits for it.
+"""Whether the network that gloo and NCCL were told to use is there, before a rank waits for it.
 
 It imports nothing heavy, so an agent may ask before its fork server forks.
-Source: NCCL's user guide, "Environment variables": NCCL_SOCKET_IFNAME, NCCL_IB_HCA, NCCL_NET.
+Source: NCCL's user guide, "Environment variables": NCCL_SOCKET_IFNAME, NCCL_IB_HCA, NCCL_NET;
+torch's documents of its distributed backends: GLOO_SOCKET_IFNAME.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from worker.errors import DeviceUnusable
 
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 INTERFACE, ADAPTER, NET = "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_NET"
 _INTERFACES, _ADAPTERS = Path("/sys/class/net"), Path("/sys/class/infiniband")
 
@@ -23,6 +25,21 @@ def interfaces() -> tuple[str, ...]:
 def adapters() -> tuple[str, ...]:
     """Its adapters for RDMA: InfiniBand, RoCE, EFA."""
     return _names(_ADAPTERS)
+
+
+def check_gloo(environment: Mapping[str, str], interfaces: Sequence[str]) -> None:
+    """Refuse an interface that gloo is told to use and that is not there; it takes whole names.
+
+    Args:
+        environment: of the ranks.
+        interfaces: that the pod has; none: this system does not list them.
+
+    Raises:
+        DeviceUnusable: no rank would ever meet another one.
+    """
+    asked = environment.get(GLOO_INTERFACE, "")
+    if interfaces and not {*filter(None, asked.split(","))} <= {*interfaces}:
+        raise _unknown(GLOO_INTERFACE, asked, interfaces)
 
 
 def check_fabric(
@@ -40,12 +57,7 @@ def check_fabric(
     """
     asked = environment.get(INTERFACE, "")
     if asked and not asked.startswith("^") and not _found(asked, interfaces):
-        raise DeviceUnusable(
-            f"{{field}} is {asked}, and this pod has {', '.join(interfaces) or 'none'}; name one "
-            "of them",
-            field=INTERFACE,
-            code="Unknown",
-        )
+        raise _unknown(INTERFACE, asked, interfaces)
     hca = environment.get(ADAPTER, "")
     field = ADAPTER if hca and not hca.startswith("^") else NET
     is_asked = field == ADAPTER or environment.get(NET, "").upper() == "IB"
@@ -56,6 +68,12 @@ def check_fabric(
             field=field,
             code="Missing",
         )
+
+
+def _unknown(field: str, asked: str, interfaces: Sequence[str]) -> DeviceUnusable:
+    has = ", ".join(interfaces) or "none"
+    words = f"{{field}} is {asked}, and this pod has {has}; name one of them"
+    return DeviceUnusable(words, field=field, code="Unknown")
 
 
 def _found(asked: str, names: Sequence[str]) -> bool:

@@ -109,8 +109,13 @@ def test_help_imports_neither_torch_nor_aiohttp():
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
-def test_a_wire_that_nobody_knows_is_refused_before_anything_starts(file, taken, monkeypatch):
-    monkeypatch.setenv("HEDDLE_WIRE", "mpi")
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HEDDLE_WIRE", "mpi"), ("GLOO_SOCKET_IFNAME", "nowhere0")]
+)
+def test_a_wire_or_network_that_is_not_there_is_refused_before_anything_starts(
+    file, taken, monkeypatch, variable, value
+):
+    monkeypatch.setenv(variable, value)
     arguments = [*map(str, (*AGENT, "--token-file", file(b"secret"), "--port", taken))]
     error = CliRunner().invoke(worker, arguments).exception
-    assert (error.code, error.field) == ("Unknown", "HEDDLE_WIRE")
+    assert (error.code, error.field) == ("Unknown", variable)

@@ -17,9 +17,10 @@ from heddle.train.machine import Machine
 from heddle_operator.apis.errors import InvalidJob
 from planner.model.catalogue import MODELS
 from planner.profiles.generator import find_profile
-from tests.fakes.driver import H100, FakeDriver
+from tests.fakes.driver import H100, FakeDriver, FakeLibrary
 from tests.refusals import refused
 from tests.unit.worker.data.texts import write_pair
+from worker.device.gpus import Nvml
 from worker.weights.hugging_face.config import config_of
 from worker.weights.hugging_face.families import FAMILIES
 from worker.weights.hugging_face.tensors import stored_tensors
@@ -89,11 +90,32 @@ def test_gpus_of_another_type_or_number_than_are_here_are_refused(tmp_path):
     nodes.write_text("- {name: a, type: a100-80, gpus: 1}\n")
     for options, code, field in (
         (TrainOptions(device="cuda", nodes=nodes), "Mismatch", "type"),
-        (TrainOptions(device="cuda", ranks=2), "Refused", "device"),
+        (TrainOptions(device="cuda", ranks=2), "OutOfRange", "device"),
     ):
         with refused(InvalidJob, code, field) as error:
             choose(job_file(tmp_path), options, MACHINE, FakeDriver())
         assert "h100" in str(error.value) or "1 GPU" in str(error.value)
+
+
+LOST = Nvml(lambda _: FakeLibrary(nvmlDeviceGetHandleByIndex_v2={0: 15}))
+UNASKED = Nvml(lambda _: FakeLibrary(nvmlInit_v2={None: 18}))
+
+
+@pytest.mark.parametrize(("driver", "code"), [(LOST, "Failed"), (UNASKED, "Unreadable")])
+@pytest.mark.parametrize(
+    ("option", "field", "said"),
+    [
+        ("cuda", "device", "--device cuda: "),
+        (None, "spec.worker.device", "spec.worker.device CUDA: "),
+    ],
+)
+def test_gpus_that_cannot_be_used_are_told_by_who_asked_for_them(
+    tmp_path, driver, code, option, field, said
+):
+    path = job_file(tmp_path, spec__worker__device="CUDA")
+    with refused(InvalidJob, code, field) as error:
+        choose(path, TrainOptions(device=option, ranks=1), MACHINE, driver)
+    assert str(error.value).startswith(said)
 
 
 def test_nothing_else_of_the_job_changes(tmp_path):

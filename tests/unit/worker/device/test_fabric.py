@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from worker.device.fabric import ADAPTER, INTERFACE, NET, check_fabric, interfaces
+from worker.device.fabric import (
+    ADAPTER,
+    GLOO_INTERFACE,
+    INTERFACE,
+    NET,
+    check_fabric,
+    check_gloo,
+    interfaces,
+)
 from worker.errors import DeviceUnusable
 
 HAS = ("eth0", "ib0", "lo")
@@ -36,3 +44,13 @@ def test_adapters_that_are_left_out_and_another_network_ask_for_none():
 
 def test_this_machine_has_its_loopback():
     assert "lo" in interfaces()
+
+
+def test_gloo_takes_whole_names_of_interfaces_that_are_there():
+    for asked in ("", HAS[0], ",".join(HAS)):
+        check_gloo({GLOO_INTERFACE: asked}, HAS)
+    check_gloo({GLOO_INTERFACE: "en0"}, ())  # a system that lists none
+    for asked in ("ib7", f"{HAS[0]},ib7", HAS[0][:-1]):
+        with pytest.raises(DeviceUnusable) as caught:
+            check_gloo({GLOO_INTERFACE: asked}, HAS)
+        assert (caught.value.code, caught.value.field) == ("Unknown", GLOO_INTERFACE)
