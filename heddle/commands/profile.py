@@ -195,7 +195,7 @@ def links(asked: Asked, link_domain: str, devices: int | None) -> None:
     one of its link domain.
     """
     subject = _subject(asked)
-    from worker.profile.files import make_folder, write_links
+    from worker.profile.files import make_folder, write_group_bytes, write_links
     from worker.profile.links import between_nodes, inside_node
 
     home, gpu_type, provenance = subject.home, subject.gpu_type, subject.provenance()
@@ -225,9 +225,15 @@ def links(asked: Asked, link_domain: str, devices: int | None) -> None:
         )
     sizes = [n for n in (2, 4, 8) if n <= here]
     measured = {n: inside_node(device, n, repeats=repeats, wire=wire) for n in sizes}
-    rings = {n: ring for n, (_, ring) in measured.items()}
-    origin = write_links(home, gpu_type, provenance, message=measured[2][0], rings=rings, wire=wire)
+    rings, message = {n: found.ring for n, found in measured.items()}, measured[2].message
+    origin = write_links(home, gpu_type, provenance, message=message, rings=rings, wire=wire)
     click.echo(f"groups of {', '.join(map(str, sizes))} devices measured; links {origin}")
+    held_bytes = max(found.group_bytes for found in measured.values())
+    if held_bytes and not write_group_bytes(home / f"{gpu_type}.json", held_bytes):
+        _say(
+            f"a group holds {held_bytes} bytes, and {gpu_type}.json is not there to hold them; "
+            "measure layers, then links again"
+        )
 
 
 def _launched() -> bool:

@@ -223,7 +223,7 @@ def _gpu(library: Any, index: int) -> Gpu:
     handle, memory = ctypes.c_void_p(), _Memory()
     name = ctypes.create_string_buffer(_TEXT_BYTES)
     current, pending = ctypes.c_uint(0), ctypes.c_uint(0)
-    questions = (
+    questions: tuple[Callable[[], int], ...] = (
         lambda: library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)),
         lambda: library.nvmlDeviceGetName(handle, name, _TEXT_BYTES),
         lambda: library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)),

@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -139,17 +139,18 @@ def measure_layers(subject: Subject, sizes: Sizes, left: Left, told: Told) -> Wr
     layers: dict[RowKey, Row] = {}
     rings: dict[int, LinkCost] = {}
     message: LinkCost | None = None
+    group_bytes = 0
     parts = sum(len(parts_of(subject.model, n, sizes.max_tiling)) for n in sizes.degrees)
     count = _Count(told, parts * len(sizes.micro_batches))
     for degree in sizes.degrees:
         if degree > 1:
             count.say(f"TP {degree}: messages between devices")
-            message, rings[degree] = inside_node(
-                subject.device, degree, repeats=subject.repeats, wire=subject.wire
-            )
+            found = inside_node(subject.device, degree, repeats=subject.repeats, wire=subject.wire)
+            message, rings[degree] = found.message, found.ring
+            group_bytes = max(group_bytes, found.group_bytes)
         ring = rings.get(degree)
-        found = _rows_at(bench, subject.model, sizes, degree, ring, left, count)
-        layers |= {(part, degree, b): row for (part, b), row in found.items()}
+        rows = _rows_at(bench, subject.model, sizes, degree, ring, left, count)
+        layers |= {(part, degree, b): row for (part, b), row in rows.items()}
     memory, reserve = _memory(subject)
     head = {
         "model": subject.model.name,
@@ -167,7 +168,7 @@ def measure_layers(subject: Subject, sizes: Sizes, left: Left, told: Told) -> Wr
         memory_bytes=memory,
         reserve_bytes=reserve,
     )
-    entries = write_layers(path, head, entry, layers)
+    entries = write_layers(path, head, replace(entry, group_bytes=group_bytes), layers)
     origin = write_links(
         path.parent,
         subject.gpu_type,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def write_layers(
             )
         if old.origin == "measured":
             kept = rows_of(old)
+            gpu_type = replace(  # layers of one device measure no group
+                gpu_type, group_bytes=gpu_type.group_bytes or old.gpu_type.group_bytes
+            )
     kept.update(layers)
     rows = [
         {"kind": part.kind, "tp": tp, "micro_batch": b}
@@ -65,6 +69,20 @@ def write_layers(
     content = {**head, "origin": "measured", "gpu_type": as_row(gpu_type), "layers": rows}
     _write(path, content)
     return len(rows)
+
+
+def write_group_bytes(path: Path, group_bytes: int) -> bool:
+    """Write the bytes of a group into the measured file of a GPU type.
+
+    Returns:
+        Whether there is such a file.
+    """
+    if not path.exists() or read_type_file(path).origin != "measured":
+        return False
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["gpu_type"]["group_bytes"] = group_bytes
+    _write(path, content)
+    return True
 
 
 def rows_of(file: TypeFile) -> dict[RowKey, Row]:

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -27,11 +27,30 @@ from planner.profiles.entries import LinkCost
 from worker.device.cuda import CudaDevice
 from worker.device.device import CPU, Device
 from worker.world.gloo_wire import GlooWire
+from worker.world.payload import form_nccl, own_nccl
 from worker.world.staged_wire import StagedWire
+from worker.world.wire import FormWire
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 SIZES = tuple(1 << power for power in range(10, 29, 2))  # 1 KiB to 256 MiB
 TIMEOUT = timedelta(seconds=120)
 Points = list[tuple[float, float]]  # (bytes, seconds)
+
+
+class Inside(NamedTuple):
+    """Links of some devices of a node.
+
+    Attributes:
+        message: between two of them.
+        ring: all-reduce among all.
+        group_bytes: of a device, that the wire holds for a group of them; 0: it does not say.
+    """
+
+    message: LinkCost
+    ring: LinkCost
+    group_bytes: int
 
 
 def link_of(points: Sequence[tuple[float, float]]) -> LinkCost:
@@ -56,8 +75,8 @@ def inside_node(
     sizes: Sequence[int] = SIZES,
     repeats: int = 10,
     wire: GpuWire = "nccl",
-) -> tuple[LinkCost, LinkCost]:
-    """(message between two, all-reduce among all) of `ranks` devices of this node.
+) -> Inside:
+    """Links of `ranks` devices of this node.
 
     A staged wire is the worker's own, and several ranks may share a device.  The points of the
     all-reduce are by the 2 (R-1)/R bytes that a ring moves, as profiles keep them.
@@ -68,8 +87,10 @@ def inside_node(
             _inside, (ranks, device, tuple(sizes), repeats, _free_port(), wire, found), nprocs=ranks
         )
         message, reduced = list(found["message"]), list(found["reduced"])
+        held_bytes = int(found.get("group_bytes", 0))
     volume = 2 * (ranks - 1) / ranks
-    return link_of(message), link_of([(volume * size, seconds) for size, seconds in reduced])
+    ring = link_of([(volume * size, seconds) for size, seconds in reduced])
+    return Inside(link_of(message), ring, held_bytes)
 
 
 def _free_port() -> int:
@@ -98,9 +119,30 @@ def _inside(
     message = _pair(rank, 0, 1, device, sizes, repeats) if rank < 2 else []
     dist.barrier()
     reduced = _by_size(sizes, repeats, device, lambda buffer: dist.all_reduce(buffer))
+    held_bytes = 0
+    if device == "cuda":
+        store, own = TCPStore("127.0.0.1", port, wait_for_workers=False), CudaDevice(rank)
+        held_bytes = group_bytes(form_nccl(own, own_nccl()), store, rank, ranks, own)
     if rank == 0:
         found["message"], found["reduced"] = message, reduced
+        found["group_bytes"] = held_bytes
     dist.destroy_process_group()
+
+
+def group_bytes(form_wire: FormWire, store: Store, rank: int, ranks: int, device: Device) -> int:
+    """Bytes of the device that the worker's wire holds for a group of `ranks` members.
+
+    A wire connects at its first operations: a sum among all, and a message to each neighbour.
+    """
+    wire = form_wire(store, "group-bytes", rank, ranks)
+    one = device.put(torch.ones(1))
+    wire.all_reduce(one, "sum").wait()
+    came = torch.empty_like(one)
+    wire.exchange([((rank + 1) % ranks, one)], [((rank - 1) % ranks, came)]).wait()
+    device.host(came)
+    held_bytes = wire.held_bytes()
+    wire.release()
+    return held_bytes
 
 
 def _inside_staged(

@@ -111,11 +111,11 @@ def measure(question: Question, say: Callable[[int, int, str], None]) -> None:
     say(parts - 2, parts, "product of matrices")
     peak = _peak_flops_s(bench, DTYPES[question.precision])
     say(parts - 1, parts, "messages between two processes")
-    message, ring = inside_node("cpu", 2, LINK_SIZES, LINK_REPEATS)
-    rings = {2: ring}
+    pair = inside_node("cpu", 2, LINK_SIZES, LINK_REPEATS)
+    message, rings = pair.message, {2: pair.ring}
     if question.cores >= 4:
         size = min(MOST_RING, 1 << question.cores.bit_length() - 1)
-        rings[size] = inside_node("cpu", size, LINK_SIZES, LINK_REPEATS)[1]
+        rings[size] = inside_node("cpu", size, LINK_SIZES, LINK_REPEATS).ring
     provenance = {
         "format": FORMAT,
         "hardware": f"{question.processor}, one core a rank, each measured alone",

@@ -125,6 +125,12 @@ def about(name: WireName, environment: Mapping[str, str], nccl: Nccl) -> str:
     return " ".join((kind, version_text(nccl.version), *settings))
 
 
+def form_nccl(device: Device, nccl: Nccl) -> FormWire:
+    """What forms wires of NCCL for a device, by the class that this process has."""
+    form_group = form_new if nccl.uses_new else form_old
+    return NcclWire.over(form_group(device.torch_device, device.identity))
+
+
 def payload_of(device: Device) -> Payload:
     """The wire of this process for its device.
 
@@ -136,9 +142,7 @@ def payload_of(device: Device) -> Payload:
     name: WireName = "staged" if kind not in ("cpu", "cuda") else wire_of(kind, os.environ, nccl)
     form_wire: FormWire = GlooWire.form
     if name == "nccl":
-        form_group = form_new if nccl.uses_new else form_old
-        wire = NcclWire.over(form_group(device.torch_device, device.identity))
-        return Payload(name, about(name, os.environ, nccl), wire, GROUP_BYTES)
+        return Payload(name, about(name, os.environ, nccl), form_nccl(device, nccl), GROUP_BYTES)
     if device is not CPU:
         name, form_wire = "staged", StagedWire.over(GlooWire.form, device)
     return Payload(name, about(name, os.environ, nccl), form_wire)

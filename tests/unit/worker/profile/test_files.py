@@ -11,7 +11,7 @@ from planner.profiles.profile import load_profile
 from planner.profiles.schema import read_links_file, read_type_file
 from tests.demo_profile import write_profile
 from tests.refusals import refused
-from worker.profile.files import rows_of, write_layers, write_links
+from worker.profile.files import rows_of, write_group_bytes, write_layers, write_links
 from worker.profile.rows import Part, Row
 
 HEAD = {
@@ -78,6 +78,18 @@ def test_links_are_assumed_until_every_one_is_measured(tmp_path):
     assert write_links(tmp_path, "one", said, network=LINK) == "measured"
     assert write_links(tmp_path, "other", said) == "assumed"
     assert json.loads((tmp_path / "links.json").read_text())["rings"]["one"].keys() == {"2"}
+
+
+def test_the_bytes_of_a_group_join_a_measured_type_and_stay(tmp_path):
+    path = tmp_path / "demo-fast.json"
+    assert not write_group_bytes(path, 77)
+    write_layers(path, HEAD, TYPE, {(Part("block"), 1, 1): Row(COST)})
+    assert write_group_bytes(path, 77)
+    assert read_type_file(path).gpu_type.group_bytes == 77
+    write_layers(path, HEAD, TYPE, {(Part("block"), 1, 2): Row(COST)})  # of one device
+    assert read_type_file(path).gpu_type.group_bytes == 77
+    write_layers(path, HEAD, replace(TYPE, group_bytes=99), {})
+    assert read_type_file(path).gpu_type.group_bytes == 99
 
 
 def test_a_ring_of_another_size_is_added(tmp_path):

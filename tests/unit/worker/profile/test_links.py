@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.worker.ranks import run_ranks
 from worker.profile.links import inside_node, link_of, pairs_of
 
 
@@ -23,6 +24,14 @@ def test_each_node_is_measured_with_the_next_of_its_domain():
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", ["nccl", "staged"])
 def test_two_processes_of_this_machine_measure_their_link(wire):
-    message, reduced = inside_node("cpu", 2, sizes=(1024, 65536), repeats=2, wire=wire)
+    message, reduced, group_bytes = inside_node("cpu", 2, sizes=(1024, 65536), repeats=2, wire=wire)
+    assert group_bytes == 0  # their memory is the host's
     assert [size for size, _ in message.points] == [1024.0, 65536.0]
     assert all(seconds > 0 for _, seconds in (*message.points, *reduced.points))
+
+
+@pytest.mark.slow
+def test_the_bytes_of_a_group_are_read_once_it_is_connected_on_a_device():
+    """It is connected by a sum, and by messages both ways; then it is given up."""
+    claim = "tests.unit.worker.profile.group_claims:bytes_of_a_group"
+    assert run_ranks(claim, 3) == [[1110, 1]] * 3
