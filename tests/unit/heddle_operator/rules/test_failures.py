@@ -21,7 +21,7 @@ from heddle_operator.state.actions import RecordEvent
 from heddle_operator.state.epoch_record import Failure
 from heddle_operator.state.settings import Settings
 from heddle_operator.state.situation import situation
-from tests.fakes.operator import FakeOperator, a_job, running_on, view_of
+from tests.fakes.operator import FakeOperator, a_job, running_on, view_of, waiting
 from worker.contract import RankExit, RankReport
 
 BROKEN = Failure(kind="device", sentence="out of memory", epoch=1, step=7, gpus=(("b", 0),))
@@ -248,9 +248,8 @@ def failed_at_its_start(operator, nodes, kind="device", sentence=DEAD):
 
 @pytest.mark.parametrize("first", [("a", "b"), ("a",)], ids=["start", "join"])
 def test_a_gpu_whose_rank_ends_at_its_start_is_left_out_for_longer_each_time(first):
-    job = a_job()
-    operator = FakeOperator(job, a_cluster(job, *first))
-    cluster = operator.cluster
+    operator = waiting(*first)
+    job, cluster = operator.job, operator.cluster
     if "b" not in first:
         operator.settle()
         cluster.add_node("b")
@@ -274,9 +273,9 @@ MIXED = "ranks of this job have NCCL 2.28.9 and 2.30.7, and one version is neede
 
 
 def test_what_concerns_the_whole_job_leaves_no_gpu_out_and_is_why_the_job_waits():
-    job, nodes = a_job(minGPUs=4), "abcd"
-    operator = FakeOperator(job, a_cluster(job, *nodes))
-    cluster = operator.cluster
+    nodes = "abcd"
+    operator = waiting(*nodes, minGPUs=4)
+    job, cluster = operator.job, operator.cluster
     for _ in range(3):
         record = failed_at_its_start(operator, nodes, "setup", MIXED)
         (failure,) = record.failures
@@ -296,8 +295,7 @@ def test_what_concerns_the_whole_job_leaves_no_gpu_out_and_is_why_the_job_waits(
 
 
 def test_a_job_that_needs_a_gpu_that_failed_says_so_and_tries_it_again():
-    job = a_job(minGPUs=2)
-    operator = FakeOperator(job, a_cluster(job, "a", "b"))
+    operator = waiting("a", "b", minGPUs=2)
     failed_at_its_start(operator, "b")
     decision = operator.reconcile()
     assert (decision.phase, decision.reason) == ("Pending", "GPUFailed")
