@@ -33,14 +33,8 @@ NODE_PAUSE_S = 60.0  # a node on which a pod did not start is left out for so lo
 # API server still shows the GPUs from before, and their plugin has yet to register.
 REJECTED_PAUSE_S = 5.0
 NODE_PAUSE_LIMIT_S = 3_600.0
-_OF_A_PLAN: tuple[ErrorKind, ...] = (
-    "device", "setup", "fabric", "other", "numeric", "checkpoint",
-)  # fmt: skip
-_OF_A_START: tuple[ErrorKind, ...] = (
-    "device",
-    "setup",
-    "fabric",
-)  # with which a rank without state ends
+_OF_A_START: tuple[ErrorKind, ...] = ("device", "setup", "fabric")  # of a rank without state
+_OF_A_PLAN: tuple[ErrorKind, ...] = (*_OF_A_START, "other", "numeric", "checkpoint")
 _OF_AN_EPOCH: tuple[ErrorKind, ...] = ("device", "other")
 
 
