@@ -4,4 +4,4 @@ from heddle_operator.command import operator
 from planner.program import run
 
 if __name__ == "__main__":
-    run(operator)
+    run(operator, extra="operator")

@@ -23,18 +23,12 @@ import click
 from planner.errors import HeddleError
 from planner.failure import Failure
 
-EXTRAS = {  # what comes with which extra of the package
-    "aiohttp": "operator",
-    "botocore": "worker",
-    "deepspeed": "worker",
-    "kopf": "operator",
-    "kubernetes": "operator",
-    "prometheus_client": "operator",
-    "pyarrow": "data",
-    "tokenizers": "worker",
-    "torch": "all",
-    "xxhash": "worker",
-}
+OPTIONAL = frozenset(  # modules that come with an extra of the package only
+    (
+        *("aiohttp", "botocore", "deepspeed", "kopf", "kubernetes", "prometheus_client"),
+        *("pyarrow", "tokenizers", "torch", "xxhash"),
+    )
+)
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # anything may be written when a disk gets full
@@ -46,6 +40,7 @@ def run(
     command: click.Command,
     names: Mapping[str, str] = MappingProxyType({}),
     *,
+    extra: str = "all",
     is_child: bool = False,
 ) -> NoReturn:
     """Run a command with the arguments of this program, and exit.
@@ -53,6 +48,7 @@ def run(
     Args:
         command: what runs.
         names: how the program calls the fields of errors.
+        extra: of the package, which holds all that the command imports.
         is_child: a process of Heddle reads the error: it is a line of `Failure`, not a sentence.
     """
     _escape_what_cannot_be_shown()
@@ -71,7 +67,7 @@ def run(
         _forget_output()
         sys.exit(CLOSED_PIPE)
     except (HeddleError, ModuleNotFoundError, OSError) as error:
-        refusal = _refusal(error)
+        refusal = _refusal(error, extra)
         if refusal is None:
             raise
         if isinstance(error, OSError) and error.errno in FULL:
@@ -81,19 +77,28 @@ def run(
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _refusal(error: HeddleError | ModuleNotFoundError | OSError) -> HeddleError | None:
+def not_installed(error: ModuleNotFoundError, extra: str) -> Exception:
+    """The error that names the extra of the package which holds the module.
+
+    No extra holds a module that nobody foresaw: the error stays.
+    """
+    if str(error.name).partition(".")[0] not in OPTIONAL:
+        return error
+    return HeddleError(
+        f"this command needs {error.name}, which is not installed; in the checkout of "
+        f"Heddle run: pip install '.[{extra}]'",
+        code="Missing",
+    )
+
+
+def _refusal(error: Exception, extra: str) -> HeddleError | None:
     """The error that a user can read; None: nobody foresaw it."""
+    if isinstance(error, ModuleNotFoundError):
+        error = not_installed(error, extra)
     if isinstance(error, HeddleError):
         return error
-    if isinstance(error, ModuleNotFoundError):
-        extra = EXTRAS.get(str(error.name).partition(".")[0])
-        if extra is None:
-            return None
-        return HeddleError(
-            f"this command needs {error.name}, which is not installed; in the checkout of "
-            f"Heddle run: pip install '.[{extra}]'",
-            code="Missing",
-        )
+    if not isinstance(error, OSError):
+        return None
     if error.errno in REFUSED and error.filename is not None:
         return HeddleError(
             f"{error.filename} cannot be used: {error.strerror}; name another path",

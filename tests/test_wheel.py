@@ -82,7 +82,7 @@ def test_a_command_that_needs_more_names_what_to_install(installed):
     assert done.returncode == 2
     assert done.stderr == (
         "Error: this command needs torch, which is not installed; in the checkout of Heddle "
-        "run: pip install '.[all]'\n"
+        "run: pip install '.[worker]'\n"
     )
 
 

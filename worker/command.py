@@ -304,4 +304,4 @@ def _training(path: Path) -> TrainingSpec:
 
 def main() -> None:
     """Run a command of `python -m worker`."""
-    run(worker)
+    run(worker, extra="worker")

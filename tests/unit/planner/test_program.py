@@ -51,6 +51,13 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch):
         run(click.Command("try", callback=lambda: 1 // 0))
 
 
+def test_a_module_of_an_extra_is_named_with_the_extra_and_no_other_is_hidden(monkeypatch, capsys):
+    assert ends(monkeypatch, fail_with(ModuleNotFoundError("none", name="torch.nn"))) == 2
+    assert capsys.readouterr().err.endswith("pip install '.[all]'\n")
+    with pytest.raises(ModuleNotFoundError):
+        ends(monkeypatch, fail_with(ModuleNotFoundError("none", name="mine")))
+
+
 def test_the_status_of_a_command_is_the_programs(monkeypatch):
     assert ends(monkeypatch, lambda count: count, ["--count", "3"]) == 3
     assert ends(monkeypatch, lambda count: None) == 0
