@@ -1,4 +1,4 @@
 """Kubernetes: watches nodes and agents, decides, applies.
 
-The core (`rollout.decide`) is pure; effects are at the edge, behind the seam `ports.cluster`.
+The core (`epochs.decide`) is pure; effects are at the edge, behind the seam `ports.cluster`.
 """

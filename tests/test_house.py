@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import planner
 from benchmarks.pages import faults
-from planner.errors import CODES
 from tests.e2e.image.image_locks import OPERATOR, WORKER, lock_of
 
 ROOT = Path(__file__).parents[1]
@@ -149,40 +149,6 @@ def test_a_function_takes_at_most_one_truth_value_by_its_place():
     ]
 
 
-def test_an_error_of_several_mistakes_says_which_by_its_code():
-    """The classes whose name does not say the mistake; checkpoints have words of their own."""
-    of_several = re.compile(r"(Invalid\w+|WorkerError|OperatorError)$")
-    silent, unlisted = [], []
-    for path, tree in parsed(SOURCES, r"(Invalid\w+|WorkerError|OperatorError)\("):
-        if path.is_relative_to(ROOT / "worker" / "checkpoint"):
-            continue
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Call) or not of_several.match(ast.unparse(node.func)):
-                continue
-            codes = [given.value for given in node.keywords if given.arg == "code"]
-            where = f"{name(path)}:{node.lineno}"
-            silent += [] if codes else [where]
-            unlisted += [
-                f"{where}: {code.value}"
-                for code in codes
-                if isinstance(code, ast.Constant) and code.value not in CODES
-            ]
-    assert not silent
-    assert not unlisted
-
-
-def test_an_error_of_weights_says_which_tensor_file_or_folder():
-    silent = [
-        f"{name(path)}:{node.lineno}"
-        for path, tree in parsed(SOURCES, r"InvalidWeights\(")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "InvalidWeights"
-        and not {"code", "field"} <= {given.arg for given in node.keywords}
-    ]
-    assert not silent
-
-
 def test_unit_tests_mirror_the_sources():
     unit = ROOT / "tests" / "unit"
     tests = [path.relative_to(unit) for path in unit.rglob("test_*.py")]
@@ -247,6 +213,15 @@ def test_the_architecture_has_a_row_for_each_folder_of_the_packages():
         rows = {word for row in table.splitlines() for word in re.findall("`(\\w+)`", row)}
         folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
         assert folders <= rows, (package, folders - rows)
+
+
+def test_the_planner_exports_the_names_that_the_architecture_lists_and_no_other_package_any():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = text.partition("**Public names.**")[2].partition(". The other four")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) - {"planner", "__init__"} == set(planner.__all__)
+    for package in set(PACKAGES) - {"planner"}:
+        (docstring,) = ast.parse((ROOT / package / "__init__.py").read_text()).body
+        assert isinstance(docstring, ast.Expr)
 
 
 def test_no_file_holds_a_path_of_one_machine_or_an_index_address():

@@ -112,7 +112,7 @@ def _workload(data: Mapping[str, Any], which: str) -> Workload:
     if "workload" not in data:
         raise InvalidPlan(
             f"the {which} plan does not name its workload, so nobody knows how large its pieces "
-            f"are; `heddle plan --output json` writes it",
+            f"are; `heddle plan` writes it as JSON",
             code="Missing",
         )
     return Workload.from_json(data["workload"])

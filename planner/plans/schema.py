@@ -68,5 +68,5 @@ def read_plan(data: Mapping[str, Any], form: type[_Form]) -> _Form:
             wanted = _WANTED.get(first["type"], first["msg"].removeprefix("Input should be "))
             what = f"{key} is {reprlib.repr(first['input'])}, expected {wanted}"
         raise InvalidPlan(
-            f"this is not a plan: {what}; `heddle plan --output json` prints one", code="Unreadable"
+            f"this is not a plan: {what}; `heddle plan` prints one as JSON", code="Unreadable"
         ) from None

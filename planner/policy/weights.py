@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from planner.errors import FIELD, InvalidPolicy, NoPolicy
-from planner.model.catalogue import MODELS
 from planner.policy.card import AGAIN, WORD, PolicyCard
 from planner.policy.network import Network, shapes
 from planner.policy.schema import Array, FeatureSchema
@@ -63,12 +62,10 @@ def find_policy(model: str, folder: Path | None = None) -> Policy:
     try:
         stamps = [(where / name).stat().st_mtime_ns for name in (WEIGHTS, CARD)]
     except OSError:
-        named = model if model in MODELS else "PATH"
-        where_from = "" if model in MODELS else " (PATH: of its config.json)"
         raise NoPolicy(
             f"there is no policy for {model}",
-            remedy=f"train one with `heddle train-policy --model {named}`{where_from} and name its "
-            f"folder as {FIELD}, or use the method search or columns",
+            remedy=f"train one with `heddle train-policy` and name its folder as {FIELD}, or use "
+            "the method search or columns",
             field="policy",
             code="Missing",
         ) from None

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from planner.errors import UnprofiledConfiguration
+from planner.errors import FIELD, UnprofiledConfiguration
 from planner.model.shape import Kind
 from planner.model.workload import GpuWire, Workload
 from planner.profiles.entries import GpuType, LayerCost, LayerKey, LinkCost, Origin, TileKey
@@ -168,7 +168,7 @@ class Profile:
         if self.wire != workload.wire:
             raise UnprofiledConfiguration(
                 f"the profile of {self.model} has links of the wire {self.wire}, asked was one of "
-                f"{workload.wire}; say --wire {self.wire}, or name another folder",
+                f"{workload.wire}; ask for {self.wire} as {FIELD}, or name another folder",
                 field="wire",
                 code="Mismatch",
             )

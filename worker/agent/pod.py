@@ -35,7 +35,8 @@ async def run_pod(
         except OSError as error:
             raise WorkerError(
                 f"the agent cannot listen on {settings.host}:{port}: {error.strerror}; "
-                "--host is an address of this machine, --port a free one or 0",
+                "give an address of this machine, and a free port or 0",
+                field="port",
                 code="Unwritable",
             ) from None
         sys.stdout.write(json.dumps({"port": listening, "host": settings.host}) + "\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from planner.errors import FIELD
 from planner.model.tensors import Tensor
 from worker.checkpoint.boxes import offsets
 from worker.checkpoint.manifest import Manifest, SavedBox
@@ -93,7 +94,7 @@ def hugging_face(manifest: Manifest, contents: Contents) -> Wanted:
     if config is None or config.get("model_type") not in FAMILIES:
         raise InvalidWeights(
             f"`transformers` has no family for the model {contents.model.name!r}; export it with "
-            "--format dcp",
+            f"dcp as {FIELD}",
             field="format",
             code="Unsupported",
         )

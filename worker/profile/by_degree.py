@@ -254,7 +254,8 @@ def _rows_at(
     if not found:
         raise WorkerError(
             f"a layer of {model.name} at TP {degree} does not fit on this device; "
-            f"measure a smaller --micro-batch, a shorter --seq-len or a larger --tp",
+            "measure a smaller micro-batch, a shorter sequence or a larger TP degree",
+            field="micro_batch",
             code="OutOfRange",
         )
     if too_large:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from planner.errors import UnprofiledConfiguration
+from planner.errors import FIELD, UnprofiledConfiguration
 from planner.model.workload import GpuWire
 from planner.profiles.entries import GpuType, LinkCost, as_row
 from planner.profiles.profile import LINKS_FILE
@@ -50,7 +50,8 @@ def write_layers(
         if old.origin == "measured" and stated != asked:
             raise UnprofiledConfiguration(
                 f"profile file {path} holds {stated}, measured was {asked}; name another folder "
-                "with --output-path",
+                f"as {FIELD}",
+                field="output_path",
                 code="Mismatch",
             )
         if old.origin == "measured":
@@ -126,7 +127,7 @@ def write_links(
         if held != wire:
             raise UnprofiledConfiguration(
                 f"{path} has links of the wire {held}, measured were those of {wire}; name another "
-                "folder with --output-path",
+                "folder",
                 field="wire",
                 code="Mismatch",
             )
@@ -163,8 +164,9 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WorkerError(
-            f"profiles cannot be written to {folder}: {error.strerror}; name another folder with "
-            f"--output-path",
+            f"profiles cannot be written to {folder}: {error.strerror}; name another folder "
+            f"as {FIELD}",
+            field="output_path",
             code="Unwritable",
         ) from None
 
@@ -177,7 +179,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
         whole.replace(path)
     except OSError as error:
         raise WorkerError(
-            f"profile file {path} cannot be written: {error.strerror}; name another folder with "
-            f"--output-path",
+            f"profile file {path} cannot be written: {error.strerror}; name another folder "
+            f"as {FIELD}",
+            field="output_path",
             code="Unwritable",
         ) from None

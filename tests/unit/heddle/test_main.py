@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from heddle.main import COMMANDS
+from heddle.main import COMMANDS, OPTIONS
 from heddle.main import heddle as table
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -221,6 +221,19 @@ def test_every_option_of_every_command_is_explained():
     halves = ("Of ", "To ", "For ", "By ")
     assert [words for words, told in options if told.startswith(halves)] == []
     assert [words for words, told in options if len(told.split()) < 3] == []
+
+
+def test_a_field_of_an_error_is_called_by_an_option_that_a_command_has():
+    known = {word for _, command in commands(table) for one in command.params for word in one.opts}
+    assert set(OPTIONS.values()) <= known
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_option(tmp_path):
+    (tmp_path / "file").touch()
+    line = ("profile", "--gpu-type", "a", "--output-path", str(tmp_path / "file" / "new"))
+    done = heddle(*line, "--device", "cpu")
+    assert done.returncode == 2
+    assert done.stderr.endswith("; name another folder as --output-path\n")
 
 
 def test_the_line_about_a_command_in_the_help_of_its_group_is_whole():

@@ -36,7 +36,7 @@ def test_a_front_end_calls_the_field_by_its_own_name():
 def test_a_front_end_changes_no_other_word_than_the_field():
     with pytest.raises(errors.NoPolicy) as caught:
         find_policy("no-such-model", None)
-    assert "`heddle train-policy " in caught.value.named({"policy": "--policy"})
+    assert "`heddle train-policy`" in caught.value.named({"policy": "--policy"})
     assert caught.value.named({"policy": "--policy"}).endswith(
         "its folder as --policy, or use the method search or columns"
     )

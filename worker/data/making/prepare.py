@@ -245,7 +245,8 @@ def _read_all(
         except BrokenProcessPool:
             raise InvalidDataset(
                 "a process that read the input was killed, mostly for want of memory; run the "
-                "command again, with fewer --processes: it goes on where it was",
+                "command again, with fewer processes: it goes on where it was",
+                field="processes",
                 code="Failed",
             ) from None
         except BaseException:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from planner.errors import FIELD
 from planner.wording import kind_of, reason_of
 from worker.data.making.units import Unit, is_endless, open_parquet, parquet_batches
 from worker.errors import InvalidDataset
@@ -56,7 +57,8 @@ def documents(unit: Unit, keys: Keys) -> Iterator[Document | Skipped]:
         if keys.prompt is not None:
             raise InvalidDataset(
                 f"input {unit.files[0]!r} is plain text, which has no prompts; give .jsonl or "
-                ".parquet files, or no --prompt-key",
+                f".parquet files, or no {FIELD}",
+                field="prompt_key",
                 code="Unsupported",
             )
         yield from (_read_text(Path(file)) or Skipped(file) for file in unit.files)
@@ -141,7 +143,7 @@ def _document(record: Mapping[str, Any], keys: Keys, path: str, start: int | Non
         if key not in record:
             raise InvalidDataset(
                 f"{_where(path, start)} has no key {key!r}; its keys are {', '.join(record)}; "
-                "name the one to read with --text-key, or --prompt-key and --completion-key",
+                "name the key of the text, or the keys of prompt and completion",
                 field=key,
                 code="Unknown",
             )

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from planner.errors import FIELD
 from planner.wording import counted, reason_of
 from worker.errors import InvalidDataset
 
 TOKENIZER = "tokenizer.json"  # in a folder
 BYTE_VOCAB = 256
-NO_END = "none"  # as --eod: documents end without a token
+NO_END = "none"  # as the end of documents: they end without a token
 # What published tokenizers call the end of a document, where no tokenizer_config.json says it.
 _ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 
@@ -115,7 +116,7 @@ def digest_of(tokenizer: Path) -> str:
 def _of_bytes(end: str | None) -> Tokenization:
     if end not in (None, NO_END):
         raise InvalidDataset(
-            f"bytes have no token {end!r}; give a --tokenizer, or --eod {NO_END} or none at all",
+            f"bytes have no token {end!r}; give a tokenizer, or {NO_END} as {FIELD}",
             field="eod",
             code="Missing",
         )
@@ -160,8 +161,9 @@ def _end_of(path: Path, tokenizer: Any, end: str | None) -> int:
             return int(token)
     what = f"has no token {named!r}" if named else "does not say which token ends a document"
     raise InvalidDataset(
-        f"tokenizer {str(path)!r} {what}; name one of its tokens with `heddle data prepare "
-        f"--eod`, or end documents without one by `--eod {NO_END}`",
+        f"tokenizer {str(path)!r} {what}; prepare the data with one of its tokens as {FIELD}, or "
+        f"with {NO_END} to end documents without one",
+        field="eod",
         code="Missing",
     )
 
