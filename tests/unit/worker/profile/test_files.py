@@ -67,7 +67,7 @@ def test_modelled_entries_do_not_stay_beside_measured_ones(tmp_path):
 def test_another_length_is_refused(tmp_path):
     path = tmp_path / "tiny-llama" / "demo-fast.json"
     write_layers(path, HEAD, TYPE, {(Part("block"), 1, 1): Row(COST)})
-    with refused(UnprofiledConfiguration, "Mismatch"):
+    with refused(UnprofiledConfiguration, "Mismatch", "output_path"):
         write_layers(path, {**HEAD, "sequence_length": 64}, TYPE, {})
 
 

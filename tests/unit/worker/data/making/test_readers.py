@@ -72,7 +72,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
 
 def test_plain_text_has_no_prompts(tmp_path):
     (tmp_path / "x.txt").write_text("a")
-    with refused(InvalidDataset, "Unsupported"):
+    with refused(InvalidDataset, "Unsupported", "prompt_key"):
         read(tmp_path / "x.txt", Keys(prompt="q", completion="r"))
 
 

@@ -82,9 +82,9 @@ def test_the_end_can_be_named_or_left_out(save):
 
 def test_a_tokenizer_without_an_end_is_refused_until_one_is_named(save):
     path = save("?", "a")
-    with refused(InvalidDataset, "Missing"):
+    with refused(InvalidDataset, "Missing", "eod"):
         tokenization(path)
-    with refused(InvalidDataset, "Missing"):
+    with refused(InvalidDataset, "Missing", "eod"):
         tokenization(path, "stop")
     with refused(InvalidDataset, "Missing", "eod"):
         tokenization(None, "stop")
