@@ -84,18 +84,6 @@ def test_names_say_what_a_module_or_class_is():
     assert not [c for c in public_classes() if c.endswith(("Manager", "Helper", "Utils"))]
 
 
-def test_records_of_more_than_five_fields_are_built_by_keyword():
-    assert not [
-        f"{name(path)}: {node.name}"
-        for path, tree in parsed(PYTHON, r"^ *@dataclass(?!.*kw_only=True)")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-        and sum(isinstance(part, ast.AnnAssign) for part in node.body) > 5
-        for decorator in map(ast.unparse, node.decorator_list)
-        if decorator.startswith("dataclass") and "kw_only=True" not in decorator
-    ]
-
-
 def starred(tree: ast.AST) -> list[ast.expr]:
     """What is unpacked into the arguments of calls."""
     return [

@@ -14,8 +14,9 @@ import statistics
 import sysconfig
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 
@@ -39,7 +40,8 @@ LIMIT_S = 1500.0
 MOST_CPU, MOST_STEP, MOST_SAVE_S = 0.05, 0.10, 60.0
 
 
-class Turn(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
     """What a save of one turn did to the steps beside it, over the quiet ones of that turn.
 
     Attributes:

@@ -10,9 +10,9 @@ time, so that a picture stays small however many run; equal plans give equal fil
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -123,7 +123,14 @@ def draw_plan(path: Path, plan: Plan, cost: PlanCost, profile: Profile, workload
     panels = figure.subplots(
         len(shown), 3, squeeze=False, width_ratios=(7, 1.1, 1.1), height_ratios=rows
     )
-    drawn = _Drawing(plan, profile, workload, ready_s, step_s, sum(map(len, played)) > MANY_BARS)
+    drawn = _Drawing(
+        plan=plan,
+        profile=profile,
+        workload=workload,
+        ready_s=ready_s,
+        step_s=step_s,
+        many=sum(map(len, played)) > MANY_BARS,
+    )
     for (lanes, pace, memory), kind, events in zip(panels, shown, played, strict=True):
         drawn.lanes(lanes, kind, events, is_slowest=len(shown) > 1 and kind is slowest[0])
         drawn.pace(pace, kind[0])
@@ -152,7 +159,8 @@ def _title(plan: Plan, cost: PlanCost, profile: Profile, step_s: float, left: in
     )
 
 
-class _Drawing(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawing:
     """Scales that all panels of a picture share; `many` bars are drawn as pixels."""
 
     plan: Plan

@@ -170,7 +170,7 @@ def show(prefix: Path, tokenizer: Path | None, documents: int, output: str) -> N
 
     found = contents(str(prefix), tokenizer, documents)
     if output == "json":
-        plain = {**found._asdict(), "beginnings": [b._asdict() for b in found.beginnings]}
+        plain = {**dataclasses.asdict(found), "beginnings": [b._asdict() for b in found.beginnings]}
         click.echo(json.dumps(plain, indent=1))
     else:
         click.echo(as_text(found))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -98,7 +99,14 @@ def profile(
     A further GPU type or TP degree adds its entries to the profile. A TP degree above 1 needs that
     many devices; on CPU they are processes. `heddle profile --gpu-type NAME links` measures links.
     """
-    asked = Asked(output_path, model, gpu_type, device, repeats, wire)
+    asked = Asked(
+        folder=output_path,
+        model=model,
+        gpu_type=gpu_type,
+        device=device,
+        repeats=repeats,
+        wire=wire,
+    )
     ctx.obj = asked
     if ctx.invoked_subcommand is not None:
         return
@@ -129,7 +137,8 @@ def _say(line: str) -> None:
     click.echo(line, err=True)
 
 
-class Asked(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
     """Options of the group, which a subcommand has as well."""
 
     folder: Path

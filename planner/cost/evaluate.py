@@ -345,7 +345,8 @@ def _speed_factors(plan: Plan, composition: Composition) -> dict[str, float]:
     return factors
 
 
-class RankTimes(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTimes:
     """The seconds that one rank takes for each of its instructions."""
 
     forward_s: float  # of one micro-batch, TP communication included

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from planner.model.shape import ModelShape
 from worker.checkpoint.attempts import Attempt, complete, objects_of
@@ -26,7 +26,8 @@ from worker.contract import TrainingSpec
 FIXED = ("global_batch", "sequence_length", "seed")  # they decide the samples of a step
 
 
-class Examined(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
     """A complete attempt of a vault.
 
     Attributes:
@@ -69,7 +70,14 @@ def examined(
             code, sentence = "newer" if error.code == "newer" else "damaged", str(error)
         except VaultFailed as error:
             code, sentence = "unread", str(error)
-        yield Examined(attempt, digest, run, None if code else manifest, code, sentence)
+        yield Examined(
+            attempt=attempt,
+            digest=digest,
+            run=run,
+            manifest=None if code else manifest,
+            code=code,
+            sentence=sentence,
+        )
 
 
 def of_run(rows: Iterable[Examined], run: str | None) -> Iterable[Examined]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,8 @@ class Beginning(NamedTuple):
     text: str | None
 
 
-class DatasetContents(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetContents:
     """Content of a dataset.
 
     Attributes:

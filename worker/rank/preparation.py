@@ -12,6 +12,7 @@ import functools
 import logging
 import threading
 import traceback
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from migration.nccl_transport import NcclTransport
@@ -49,7 +50,8 @@ class Successor(NamedTuple):
     saver: Saver | None = None
 
 
-class Prepared(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
     """Tools of a switch, once all members have met.
 
     Attributes:
@@ -61,7 +63,7 @@ class Prepared(NamedTuple):
     move: Move
     store: StoreClient
     transport: Transport
-    connections: frozenset[int]
+    connections: frozenset[int] = frozenset()
     successor: Successor | None
     start: Progress | None = None
 
@@ -248,7 +250,14 @@ class Preparation:
                 transport.close()
             store.close()
             raise
-        return Prepared(move, store, transport, own, successor, start)
+        return Prepared(
+            move=move,
+            store=store,
+            transport=transport,
+            connections=own,
+            successor=successor,
+            start=start,
+        )
 
     def _succeed(
         self,

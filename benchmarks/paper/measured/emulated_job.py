@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from socket import socket
 from typing import Any
@@ -64,7 +64,10 @@ def slowed_times(plan: Plan) -> tuple[RankTimes, ...]:
     question = cell_of(MODEL, "grow-19").question()
     workload = replace(question.workload, global_batch=BATCH)
     times = rank_times(plan, workload, process.nodes_of(plan), question.profile)
-    return tuple(RankTimes(*(SLOWDOWN * seconds for seconds in one)) for one in times)
+    return tuple(
+        RankTimes(**{part: SLOWDOWN * seconds for part, seconds in asdict(one).items()})
+        for one in times
+    )
 
 
 def rank_main(connection: socket, **arguments: Any) -> None:

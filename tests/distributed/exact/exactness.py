@@ -240,7 +240,9 @@ def trained(
                 )
             build = _build(case, spec, move, world, target, services.activity)
             successor = Successor(world, target, services.build_engine(build))
-        prepared = Prepared(move, store, transport, frozenset(), successor, start)
+        prepared = Prepared(
+            move=move, store=store, transport=transport, successor=successor, start=start
+        )
         switch = Switch(model=case.model, prepared=prepared, services=services, progress=progress)
         assert switch.run(held, lambda: False, lambda: None) == "commit"
         held, progress = HeldState(case.model), None

@@ -61,7 +61,7 @@ def switch(old, new, homes):
         if move.seat is not None:
             target = TargetShards.of(MOE, move.seat, held, services.activity)
             successor = Successor(SimpleNamespace(connects_late=False), target, None)
-        prepared = Prepared(move, store, transport, frozenset(), successor)
+        prepared = Prepared(move=move, store=store, transport=transport, successor=successor)
         progress = AT_7 if row.holds is not None else None
         rows.append(
             (Switch(model=MOE, prepared=prepared, services=services, progress=progress), held)

@@ -168,7 +168,9 @@ def members_of(
             successor = Successor(SimpleNamespace(connects_late=False), target, None)
         store = stores[i] if stores else shared
         start = (starts or {}).get(i)
-        prepared = Prepared(move, store, transport, frozenset(), successor, start)
+        prepared = Prepared(
+            move=move, store=store, transport=transport, successor=successor, start=start
+        )
         mine = progress.get(i, AT_7) if isinstance(progress, dict) else progress
         switch = Switch(
             model=MODEL, prepared=prepared, services=services, progress=mine if shards else None

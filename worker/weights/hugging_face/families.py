@@ -9,7 +9,7 @@ Source: the module definitions of `transformers`, whose order its shards follow.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 
@@ -30,7 +30,8 @@ class Stack(NamedTuple):
     parts: int
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
     """One tensor of a Hugging Face file.
 
     Attributes:
@@ -81,15 +82,15 @@ class Family:
 def _linear(theirs: str, *ours: str, is_transposed: bool = False) -> tuple[Row, Row]:
     """Weight and bias of a linear layer or of a norm."""
     return (
-        Row(f"{theirs}.weight", ours, is_transposed),
-        Row(f"{theirs}.bias", tuple(f"{name}_bias" for name in ours)),
+        Row(theirs=f"{theirs}.weight", ours=ours, is_transposed=is_transposed),
+        Row(theirs=f"{theirs}.bias", ours=tuple(f"{name}_bias" for name in ours)),
     )
 
 
-_HEAD = Row("lm_head.weight", ("head.weight",))
+_HEAD = Row(theirs="lm_head.weight", ours=("head.weight",))
 _GPT_FIRST = (
-    Row("transformer.wte.weight", ("embedding.weight",)),
-    Row("transformer.wpe.weight", ("embedding.positions",)),
+    Row(theirs="transformer.wte.weight", ours=("embedding.weight",)),
+    Row(theirs="transformer.wpe.weight", ours=("embedding.positions",)),
 )
 _GPT_LAST = (*_linear("transformer.ln_f", "head.norm"), _HEAD)
 
@@ -134,8 +135,8 @@ _OPT = Family(
     prefix="model.",
     blocks="model.decoder.layers.{}.",
     first=(
-        Row("model.decoder.embed_tokens.weight", ("embedding.weight",)),
-        Row("model.decoder.embed_positions.weight", ("embedding.positions",)),
+        Row(theirs="model.decoder.embed_tokens.weight", ours=("embedding.weight",)),
+        Row(theirs="model.decoder.embed_positions.weight", ours=("embedding.positions",)),
         *_linear("model.decoder.final_layer_norm", "head.norm"),
     ),
     block=(
@@ -157,12 +158,12 @@ def _experts(router: str, experts: str, gate: str, up: str, down: str) -> tuple[
 
     def of_expert(theirs: str, ours: str, stack: Stack) -> Row:
         name = f"{experts}.{{}}.{theirs}.weight"
-        return Row(name, (ours,), is_of_expert=True, stack=stack)
+        return Row(theirs=name, ours=(ours,), is_of_expert=True, stack=stack)
 
     stacks = [Stack("mlp.experts.gate_up_proj", part, 2) for part in range(2)]
     also = "" if router == _ROUTER else f"{_ROUTER}.weight"
     return (
-        Row(f"{router}.weight", ("router",), also=also),
+        Row(theirs=f"{router}.weight", ours=("router",), also=also),
         of_expert(gate, "experts_gate", stacks[0]),
         of_expert(up, "experts_up", stacks[1]),
         of_expert(down, "experts_down", Stack("mlp.experts.down_proj", 0, 1)),
@@ -181,25 +182,25 @@ _HEADS = (
     *_linear("self_attn.k_proj", "k"),
     *_linear("self_attn.v_proj", "v"),
     *_linear("self_attn.o_proj", "o"),
-    Row("self_attn.q_norm.weight", ("q_norm",)),
-    Row("self_attn.k_norm.weight", ("k_norm",)),
+    Row(theirs="self_attn.q_norm.weight", ours=("q_norm",)),
+    Row(theirs="self_attn.k_norm.weight", ours=("k_norm",)),
 )
 _LATENT_HEADS = (
-    Row("self_attn.q_proj.weight", ("q",)),
-    Row("self_attn.q_a_proj.weight", ("q_down",)),
-    Row("self_attn.q_a_layernorm.weight", ("q_norm",)),
-    Row("self_attn.q_b_proj.weight", ("q_up",)),
-    Row("self_attn.kv_a_proj_with_mqa.weight", ("kv_down",)),
-    Row("self_attn.kv_a_layernorm.weight", ("kv_norm",)),
-    Row("self_attn.kv_b_proj.weight", ("kv_up",)),
-    Row("self_attn.o_proj.weight", ("o",)),
+    Row(theirs="self_attn.q_proj.weight", ours=("q",)),
+    Row(theirs="self_attn.q_a_proj.weight", ours=("q_down",)),
+    Row(theirs="self_attn.q_a_layernorm.weight", ours=("q_norm",)),
+    Row(theirs="self_attn.q_b_proj.weight", ours=("q_up",)),
+    Row(theirs="self_attn.kv_a_proj_with_mqa.weight", ours=("kv_down",)),
+    Row(theirs="self_attn.kv_a_layernorm.weight", ours=("kv_norm",)),
+    Row(theirs="self_attn.kv_b_proj.weight", ours=("kv_up",)),
+    Row(theirs="self_attn.o_proj.weight", ours=("o",)),
 )
 _DEEPSEEK_EXPERTS = (
-    *(row._replace(is_fp32=row.ours == ("router",)) for row in _QWEN_EXPERTS),
-    Row("mlp.gate.e_score_correction_bias", ("router_bias",), is_fp32=True),
-    Row("mlp.shared_experts.gate_proj.weight", ("shared_gate",)),
-    Row("mlp.shared_experts.up_proj.weight", ("shared_up",)),
-    Row("mlp.shared_experts.down_proj.weight", ("shared_down",)),
+    *(replace(row, is_fp32=row.ours == ("router",)) for row in _QWEN_EXPERTS),
+    Row(theirs="mlp.gate.e_score_correction_bias", ours=("router_bias",), is_fp32=True),
+    Row(theirs="mlp.shared_experts.gate_proj.weight", ours=("shared_gate",)),
+    Row(theirs="mlp.shared_experts.up_proj.weight", ours=("shared_up",)),
+    Row(theirs="mlp.shared_experts.down_proj.weight", ours=("shared_down",)),
 )
 
 
@@ -214,17 +215,17 @@ def _llama(
         architecture=architecture,
         prefix="model.",
         blocks="model.layers.{}.",
-        first=(Row("model.embed_tokens.weight", ("embedding.weight",)),),
+        first=(Row(theirs="model.embed_tokens.weight", ours=("embedding.weight",)),),
         block=(
             *heads,
             *_linear("mlp.gate_proj", "gate"),
             *_linear("mlp.up_proj", "up"),
             *_linear("mlp.down_proj", "down"),
             *experts,
-            Row("input_layernorm.weight", ("norm1",)),
-            Row("post_attention_layernorm.weight", ("norm2",)),
+            Row(theirs="input_layernorm.weight", ours=("norm1",)),
+            Row(theirs="post_attention_layernorm.weight", ours=("norm2",)),
         ),
-        last=(Row("model.norm.weight", ("head.norm",)), _HEAD),
+        last=(Row(theirs="model.norm.weight", ours=("head.norm",)), _HEAD),
         buffers=(".rotary_emb.inv_freq",),
         has_more_blocks=has_more_blocks,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.model.shape import ModelShape
@@ -97,7 +97,7 @@ def stored_tensors(model: ModelShape, family: Family | None) -> tuple[StoredTens
     """
     known = {tensor.name: tensor for tensor in model_tensors(model)}
     if family is None:
-        return tuple(_stored(Row(name, (name,)), known) for name in known)
+        return tuple(_stored(Row(theirs=name, ours=(name,)), known) for name in known)
     found = tuple(
         _stored(row, known, expert)
         for row in _rows(model, family, known)
@@ -127,7 +127,7 @@ def _rows(model: ModelShape, family: Family, known: Mapping[str, Tensor]) -> Ite
         also = row.also and before + row.also
         stack = row.stack and row.stack._replace(name=before + row.stack.name)
         theirs = before + row.theirs
-        return row._replace(theirs=theirs, ours=tuple(names), also=also, stack=stack)
+        return replace(row, theirs=theirs, ours=tuple(names), also=also, stack=stack)
 
     groups = [("", "", family.first)]
     groups += [

@@ -35,7 +35,13 @@ def line():
 def moving(inodes, epoch=2):
     """A `Prepared` as far as `Change` reads it."""
     move = SimpleNamespace(directive=SimpleNamespace(epoch=epoch))
-    return Prepared(move, None, Board(1).transports()[0], inodes, None)
+    return Prepared(
+        move=move,
+        store=None,
+        transport=Board(1).transports()[0],
+        connections=inodes,
+        successor=None,
+    )
 
 
 def is_cut(line):

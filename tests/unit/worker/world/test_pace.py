@@ -10,7 +10,15 @@ from planner.cost.evaluate import RankTimes
 from worker.world import pace as emulation
 from worker.world.pace import HIDDEN_S, EmulatedPace, RealPace
 
-TIMES = RankTimes(1.0, 2.0, 0.25, 0.5, 0.125, 0.0625, 0.03125)
+TIMES = RankTimes(
+    forward_s=1.0,
+    backward_s=2.0,
+    to_previous_s=0.25,
+    to_next_s=0.5,
+    sync_s=0.125,
+    optimizer_s=0.0625,
+    broadcast_s=0.03125,
+)
 
 
 class Clock:

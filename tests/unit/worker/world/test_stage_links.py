@@ -126,7 +126,17 @@ def claims(rank, store):
     else:
         links.recv(activation, 0)
         links.send(activation * (10 if rank == 1 else 99), 0)
-    pace = EmulatedPace(RankTimes(0.01 * (rank + 1), 0.0, 0.002, 0.002, 0.0, 0.0, 0.0))
+    pace = EmulatedPace(
+        RankTimes(
+            forward_s=0.01 * (rank + 1),
+            backward_s=0.0,
+            to_previous_s=0.002,
+            to_next_s=0.002,
+            sync_s=0.0,
+            optimizer_s=0.0,
+            broadcast_s=0.0,
+        )
+    )
     pace.begin()
     pace.forward()
     free = pace.due()
