@@ -14,6 +14,7 @@ import os
 import resource
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def slow_down(pace: EmulatedPace, factor: float) -> None:
     """Let the device take so many times as long to compute."""
     times = pace._times
     longer = {"forward_s": factor * times.forward_s, "backward_s": factor * times.backward_s}
-    pace._times = times._replace(**longer)
+    pace._times = replace(times, **longer)
 
 
 class Erring(process.GlooServices):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -172,7 +173,7 @@ def test_what_a_halt_ends_beside_the_world_is_every_connection_or_that_of_nccl_s
     services, successor = InMemory(), Successor(Ended(), None, None)
     services.payload = services.payload._replace(name="nccl")
     found, transport = a_change(services), Ended()
-    found.move_begins(moving(line[2])._replace(transport=transport, successor=successor))
+    found.move_begins(replace(moving(line[2]), transport=transport, successor=successor))
     found.end_waits()
     # also the new world, whose first operations may hang; and a heart that beats waits for neither
     assert transport.said == successor.world.said == [("the change was called off", 0.0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -56,7 +57,7 @@ def test_owners_give_their_weights_only_after_the_vote():
         engine = SimpleNamespace(spread=lambda: spread.append(True) or 4)
         prepared = member.switch.prepared
         successor = prepared.successor._replace(engine=engine)
-        member.switch.prepared = prepared._replace(successor=successor)
+        member.switch.prepared = replace(prepared, successor=successor)
     assert run(members) == ["commit"] * 3
     assert spread == []
     assert len(set(verify(members))) == 1
