@@ -28,7 +28,7 @@ AS_TUPLES = {
 
 
 def large_records() -> Iterator[tuple[str, ast.ClassDef]]:
-    """(file and name, class) of each class that has more than five fields and may break the rule."""
+    """(file and name, class) of classes of more than five fields that may break the rule."""
     for path, tree in parsed(PYTHON, r"^ *@dataclass(?!.*kw_only=True)|\(NamedTuple\):"):
         for node in ast.walk(tree):
             fields = isinstance(node, ast.ClassDef) and [
