@@ -76,6 +76,18 @@ class Trouble(NamedTuple):
         kind, sentence = describe_error(error)
         return Trouble(cut(prefix + sentence, SENTENCE_MOST), kind, site_of(error))
 
+    @staticmethod
+    def of_halt(error: BaseException, told: str | None) -> Trouble:
+        """That of a rank that halts.
+
+        Args:
+            error: that it met.
+            told: by its agent, which knows better why a peer is lost; None: nothing.
+        """
+        found = Trouble.of(error)
+        is_told = told is not None and found.kind == "lost peer"
+        return Trouble.of(RendezvousFailed(told)) if is_told else found
+
 
 def has_lost_its_state(error: BaseException) -> bool:
     """Whether this process is to end: its state is half updated, or its device is lost.

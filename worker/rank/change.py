@@ -55,6 +55,22 @@ class Change:
             return None
         return preparation.result if self.switch_epoch == preparation.epoch else None
 
+    def due(self) -> tuple[Prepared | None, Exception | None]:
+        """Tools of a switch that is to begin now, where training agrees on no boundary.
+
+        It begins at once, or once the old ranks stand at the boundary.  The error says why nobody
+        can know that: only the preparation is lost.
+        """
+        prepared = self.prepared
+        if prepared is None or not prepared.move.waits_for_boundary:
+            return prepared, None
+        try:
+            return (prepared if prepared.store.check([prepared.boundary]) else None), None
+        except RuntimeError as error:
+            self.failed_epoch = prepared.move.directive.epoch
+            self.forget()
+            return None, error
+
     def is_preparing_for(self, directive: Directive) -> bool:
         """Whether this very directive is being prepared already."""
         current = self._preparation
@@ -142,6 +158,17 @@ class Change:
         if self._preparation is None or self._preparation.epoch != epoch:
             return False
         self.forget()
+        return True
+
+    def fail(self, epoch: int) -> bool:
+        """Give a change up before its vote; whether it failed, here or elsewhere.
+
+        Otherwise it was called off.
+        """
+        self.forget()
+        if self.abort_epoch >= epoch:
+            return False
+        self.failed_epoch = epoch
         return True
 
     def forget(self) -> None:

@@ -20,7 +20,7 @@ from worker.control.messages import Follow, HaltNow, Save, Suspend, ToProcess
 from worker.device.device import fault_of
 from worker.engine.seam import SUSPEND, Engine
 from worker.error_kinds import Trouble, cause_of, has_lost_its_state
-from worker.errors import NonFinite, RendezvousFailed
+from worker.errors import NonFinite
 from worker.log_lines import note
 from worker.rank.change import Change
 from worker.rank.final_save import FinalSave
@@ -136,6 +136,7 @@ class Rank:
         if error is not None:
             self._trouble = Trouble.of(error, f"cannot prepare epoch {self._change.failed_epoch}: ")
             self._report()
+            self._settle()
         elif is_new:
             self._become("prepared" if self._phase == "starting" else self._phase)
 
@@ -144,6 +145,7 @@ class Rank:
             self._report()
         if self._state.layout is None and not self._change.is_preparing:
             raise SystemExit(0)  # a joiner of an epoch that never came holds nothing
+        self._settle()
 
     # -- training
 
@@ -267,10 +269,7 @@ class Rank:
         if not has_lost_its_state(error):  # which nothing of its world holds up any more
             error = fault_of(self._services.device) or error
         self._state.explain(error, self._spec, self._services.device)
-        self._trouble = Trouble.of(error)
-        if self._told_to_halt is not None and self._trouble.kind == "lost peer":
-            self._trouble = Trouble.of(RendezvousFailed(self._told_to_halt))
-        self._told_to_halt = None
+        self._trouble, self._told_to_halt = Trouble.of_halt(error, self._told_to_halt), None
         if self._trouble.kind != "lost peer":  # a peer that went is no fault of this process
             LOG.error("the world of epoch %s broke", self._state.epoch, exc_info=error)
         LOG.warning("halted at step %d: %s", self._state.progress.step, self._trouble.sentence)
@@ -294,20 +293,12 @@ class Rank:
 
     def _switch_if_told(self) -> None:
         """Switch where training agrees on no boundary: a joiner, a job's start, a recovery."""
-        prepared = self._change.prepared
-        if prepared is None:
-            return
-        if not prepared.move.waits_for_boundary:
-            self._switch(prepared)
-            return
-        try:
-            if prepared.store.check([prepared.boundary]):
-                self._switch(prepared)
-        except RuntimeError as error:  # the store is gone: only the preparation is lost
-            self._change.failed_epoch = prepared.move.directive.epoch
+        prepared, error = self._change.due()
+        if error is not None:
             self._trouble = Trouble.of(error, "the store is gone: ")
-            self._change.forget()
             self._report()
+        elif prepared is not None:
+            self._switch(prepared)
 
     def _switch(self, prepared: Prepared) -> None:
         epoch, old_phase = prepared.move.directive.epoch, self._phase
@@ -345,16 +336,24 @@ class Rank:
 
     def _keep_old_epoch(self, epoch: int, phase: RankPhase) -> None:
         """Go on with the old epoch, untouched."""
-        self._change.forget()
-        if self._change.abort_epoch < epoch:  # nobody called it off: it failed, here or elsewhere
-            self._change.failed_epoch = epoch
-            if self._trouble.sentence is None:
-                self._trouble = Trouble(f"epoch {epoch} was not reached: another rank could not")
+        if self._change.fail(epoch) and self._trouble.sentence is None:
+            self._trouble = Trouble(f"epoch {epoch} was not reached: another rank could not")
         if self._state.layout is None:
             self._become("left")
             raise SystemExit(0)
-        self._final.again()
-        self._become(phase)
+        self._report()  # of the change, before its device is asked for
+        if self._settle():
+            self._final.again()
+            self._become(phase)
+
+    def _settle(self) -> bool:
+        """Whether the device is done with a change that is not to be; else halt.
+
+        What the change left on it would hold up the next step of the old plan, unnoticed.
+        """
+        if (fault := fault_of(self._services.device)) is not None:
+            self._halt(fault)
+        return fault is None
 
     def _is_aborted(self, epoch: int) -> bool:
         """Whether the change under way was called off; the mailbox's thread knows it.

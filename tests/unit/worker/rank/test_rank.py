@@ -12,16 +12,19 @@ import pytest
 from torch.distributed import HashStore
 
 from planner.plans.ranks import RankMap
+from tests.simulated_device.silent_device import SilentDevice
 from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
 from tests.unit.worker.preparing import InMemory, ended
 from tests.unit.worker.rank.test_mailbox import pair
 from tests.unit.worker.switches import AT_7, Watched, members_of
 from worker.contract import Resume
 from worker.control.channel import Channel
-from worker.control.messages import FROM_PROCESS, Stepped
+from worker.control.messages import FROM_PROCESS, Reported, Stepped
 from worker.control.store_client import StoreClient
 from worker.device.broken import Broken
+from worker.device.device import CPU
 from worker.engine.seam import Progress, StepResult
+from worker.errors import FabricHangs
 from worker.rank.rank import Rank
 from worker.rank.rank_state import Layout
 
@@ -234,10 +237,60 @@ def test_ranks_that_agree_switch_where_either_epoch_has_steps_left(training, ste
     assert rank._phase == "training"
 
 
+@pytest.mark.parametrize("how", ["move", "move called off", "preparation", "called off"])
+def test_a_device_that_a_failed_change_left_silent_halts_its_rank_before_the_next_step(
+    training, agents, how
+):
+    """Else that step would await it for half an hour."""
+    rank, asked = training(3), directive(STEPS + 5)
+    device = rank._services.device = SilentDevice(CPU, 0.01)
+
+    def drain(name):
+        if name == "drain":
+            device.fall_silent()
+            if how == "move called off":
+                rank._change.call_off(asked.epoch)
+            raise FabricHangs("the first operation hangs")
+
+    rank._services.on_phase = drain
+    if how == "preparation":
+        rank._services._faults = {"form_world": FabricHangs("the network hangs")}
+        rank._handle(asked)
+        ended(rank._change._preparation)
+    else:
+        prepare(rank, STEPS + 5)
+    if how in ("preparation", "called off"):
+        device.fall_silent()
+    hear = {
+        "preparation": rank._poll_preparation,
+        "called off": lambda: rank._handle(asked.model_copy(update={"phase": "abort"})),
+    }
+    with pytest.raises(SystemExit) as end:
+        hear.get(how, rank._train)()
+    assert (rank._phase, rank._trouble.kind, end.value.code) == ("halted", "device", 1)
+    if how in ("move", "preparation"):  # why the change failed was told before
+        assert "fabric" in {report.error_kind for report in reports_told(agents[rank])}
+
+
+def test_a_device_that_is_done_lets_the_old_plan_train_on(training):
+    rank = training(3)
+    rank._services.device = SilentDevice(CPU, 0.01)
+    prepare(rank, STEPS + 5)
+    rank._train()
+    assert (rank._phase, rank._change.failed_epoch) == ("training", 2)
+
+
+def told(agent):
+    """The messages that came to an agent, whose rank sends in the thread of the test."""
+    return [FROM_PROCESS.validate_json(line) for line in agent.recv(1 << 20).splitlines()]
+
+
 def steps_told(agent):
-    """The records of steps that came to an agent, whose rank sends in the thread of the test."""
-    told = [FROM_PROCESS.validate_json(line) for line in agent.recv(1 << 20).splitlines()]
-    return [message.record for message in told if isinstance(message, Stepped)]
+    return [message.record for message in told(agent) if isinstance(message, Stepped)]
+
+
+def reports_told(agent):
+    return [message.rank for message in told(agent) if isinstance(message, Reported)]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +310,6 @@ def test_a_step_that_a_broken_world_cut_is_told_once_its_update_is_there(
         update = {"epoch": epoch, "resume": Resume(step=4, gradient_norm=1.0)}
         rank._handle(directive().model_copy(update=update))
         ended(rank._change._preparation)
-    told = steps_told(agents[rank])
-    assert [(record.epoch, record.step, record.loss) for record in told] == [(1, 3, 2.0)] * is_told
-    assert all(began_s <= record.start_s <= record.end_s for record in told)
+    steps = steps_told(agents[rank])
+    assert [(record.epoch, record.step, record.loss) for record in steps] == [(1, 3, 2.0)] * is_told
+    assert all(began_s <= record.start_s <= record.end_s for record in steps)
