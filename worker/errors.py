@@ -1,8 +1,8 @@
 """The worker's branch of the error tree.
 
-WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, HalfUpdated,
-               InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom, RendezvousFailed,
-               StoreFailed
+WorkerError <- CheckpointUnusable, DeviceSilent, DeviceUnusable, EngineFailed, FabricHangs,
+               HalfUpdated, InvalidDataset, InvalidOutput, InvalidWeights, NonFinite, NoRoom,
+               RendezvousFailed, StoreFailed
 DeviceUnusable <- SetupUnusable
 RendezvousFailed <- StoreGone <- NoPortToStore
 """
@@ -39,7 +39,7 @@ class DeviceSilent(WorkerError):
 
 
 class FabricHangs(WorkerError):
-    """The first operations between some ranks did not end: their network does not carry them."""
+    """Ranks that met did not connect, or their first operations did not end: it is the network."""
 
 
 class EngineFailed(WorkerError):

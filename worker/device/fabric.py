@@ -1,4 +1,4 @@
-"""Whether the network that gloo and NCCL were told to use is there, before a rank waits for it.
+"""Whether the network of gloo and NCCL is there as asked for, and between whom it hangs.
 
 It imports nothing heavy, so an agent may ask before its fork server forks.
 Source: NCCL's user guide, "Environment variables": NCCL_SOCKET_IFNAME, NCCL_IB_HCA, NCCL_NET;
@@ -7,13 +7,16 @@ torch's documents of its distributed backends: GLOO_SOCKET_IFNAME.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from worker.errors import DeviceUnusable
+from planner.wording import counted
+from worker.errors import DeviceUnusable, FabricHangs
 
 GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 INTERFACE, ADAPTER, NET = "NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_NET"
+NAMED = 3  # peers that a sentence names
 _INTERFACES, _ADAPTERS = Path("/sys/class/net"), Path("/sys/class/infiniband")
 
 
@@ -74,6 +77,32 @@ def _unknown(field: str, asked: str, interfaces: Sequence[str]) -> DeviceUnusabl
     has = ", ".join(interfaces) or "none"
     words = f"{{field}} is {asked}, and this pod has {has}; name one of them"
     return DeviceUnusable(words, field=field, code="Unknown")
+
+
+def between(rank: int, ranks: Collection[int], nodes: Sequence[str]) -> str:
+    """A rank and its peers, with their nodes, for a sentence.
+
+    Args:
+        rank: that speaks.
+        ranks: its peers; maybe with itself.
+        nodes: of each rank; empty: nobody knows them.
+    """
+
+    def name(one: int) -> str:
+        return f"rank {one} on {nodes[one]}" if nodes else f"rank {one}"
+
+    peers = sorted({*ranks} - {rank})
+    more = f" and {counted(len(peers) - NAMED, 'more rank')}" if len(peers) > NAMED else ""
+    return f"{name(rank)} with {', '.join(map(name, peers[:NAMED]))}{more}"
+
+
+@contextmanager
+def named(rank: int, ranks: Collection[int], nodes: Sequence[str]) -> Iterator[None]:
+    """Say of a network that hangs within between whom it does; see `between`."""
+    try:
+        yield
+    except FabricHangs as hang:
+        raise FabricHangs(f"{between(rank, ranks, nodes)}: {hang}") from None
 
 
 def _found(asked: str, names: Sequence[str]) -> bool:

@@ -24,6 +24,7 @@ from worker.contract import Directive
 from worker.control.connections import connections, cut
 from worker.control.host_memory import free_bytes
 from worker.control.store_client import StoreClient
+from worker.device.fabric import named
 from worker.engine.seam import Engine, Progress, StageBuild
 from worker.engine.warm_kernels import warm_kernels
 from worker.errors import NoRoom, RendezvousFailed
@@ -234,9 +235,11 @@ class Preparation:
         store = services.connect_store(self.directive.store, epoch, lambda: self._cancelled)
         transport: Transport | None = None
         try:
-            transport = services.form_transport(
-                store, f"epoch{epoch}/transport", move.transport_rank, len(self.directive.members)
-            )
+            place, members = move.transport_rank, self.directive.members
+            with named(place, range(len(members)), [member.node for member in members]):
+                transport = services.form_transport(
+                    store, f"epoch{epoch}/transport", place, len(members)
+                )
             own = connections() - before
             services.activity.advance()
             self._holds()  # one that was given up goes no further

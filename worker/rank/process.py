@@ -88,6 +88,7 @@ class GlooServices:
             sets,
             self.activity,
             device=self.device,
+            nodes=[seat.node for seat in seats],
             form_wire=self.payload.form_wire,
         )
 

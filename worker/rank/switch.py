@@ -127,8 +127,7 @@ class Switch:
         if successor is not None and successor.world.connects_late:
             self.services.on_phase("try")
             ranks = RankMap.of(move.plan)
-            nodes = [seat.node for seat in ranks.seats]
-            successor.world.try_links(link_rounds(ranks, successor.world.rank), nodes)
+            successor.world.try_links(link_rounds(ranks, successor.world.rank))
         self.lap("drain")
 
     def _transfer(self, held: HeldState) -> None:

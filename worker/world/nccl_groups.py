@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,9 +23,9 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from migration.transport import FORM_S
 from planner.profiles.entries import MAX_CTAS
-from planner.wording import first_line
+from planner.wording import counted, first_line
 from worker.control.store_client import PATIENCE_S
-from worker.errors import RendezvousFailed, SetupUnusable
+from worker.errors import FabricHangs, RendezvousFailed, SetupUnusable
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 Version = tuple[int, int, int]
 SHARES: Version = (2, 30, 0)  # the first that lets two ranks use one GPU
 SHARING = "NCCL_MULTI_RANK_GPU_ENABLE"
+DEADLINE = "TORCH_NCCL_NONBLOCKING_TIMEOUT"  # to connect, of the older class
+LATE = 0.9  # of a deadline: who fails before it was not kept waiting
 
 
 def own_end(group: Any) -> str | None:
@@ -134,20 +137,40 @@ def join(
     """Form a group of torch by the handles of all its members.
 
     Raises:
-        RendezvousFailed: the members have met, and did not connect in time.
+        FabricHangs: the members have met, and did not connect in time.
+        RendezvousFailed: they failed before, as when a peer goes.
     """
     options = c10d.ReconfigureOptions()
     options.handles = meet(store, name, place, size, group.get_reconfigure_handle(), own)
     options.uuid = 1  # a group is formed once in its life, under a name that is never used twice
     options.timeout = datetime.timedelta(seconds=deadline_s)
-    try:
+    with connecting(name, size, deadline_s):
         group.reconfigure(options).wait()
+
+
+@contextmanager
+def connecting(name: str, size: int, deadline_s: float) -> Iterator[None]:
+    """Members that have met connect within.
+
+    Where NCCL connects while it forms (`NCCL_RUNTIME_CONNECT=0`), a network that hangs is found
+    out here, and not at the first operation.
+
+    Raises:
+        FabricHangs: they did not connect in time.
+        RendezvousFailed: they failed before.
+    """
+    began_s = time.monotonic()
+    try:
+        yield
     except torch.OutOfMemoryError:  # no peer's fault
         raise
     except RuntimeError as error:
-        said = first_line(error)
-        raise RendezvousFailed(
-            f"{size} ranks have met as {name} and did not connect within {deadline_s:g} s ({said})"
+        said = f"{counted(size, 'rank')} met as {name} and did not connect"
+        if time.monotonic() - began_s < LATE * deadline_s:
+            raise RendezvousFailed(f"{said} ({first_line(error)})") from None
+        raise FabricHangs(
+            f"{said} within {deadline_s:g} s; look at the network between their nodes "
+            f"({first_line(error)})"
         ) from None
 
 
@@ -182,14 +205,15 @@ def form_new(device: torch.device, gpu: str = "") -> FormGroup:
 def form_old(device: torch.device, gpu: str = "") -> FormGroup:
     """Groups of the older class: an abort waits for the device, so all go in one group call.
 
-    Its deadline to connect is `TORCH_NCCL_NONBLOCKING_TIMEOUT` of the environment.
+    Its deadline to connect is `DEADLINE` of the environment.
     """
 
     def form(store: Store, name: str, place: int, size: int) -> Formed:
         meet(store, name, place, size, "", Own(runtime_version(), gpu))
         options = options_of()
         group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)
-        group.eager_connect_single_device(device)
+        with connecting(name, size, float(os.environ.get(DEADLINE, FORM_S))):
+            group.eager_connect_single_device(device)
 
         @contextmanager
         def one_call() -> Iterator[None]:

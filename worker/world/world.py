@@ -25,10 +25,10 @@ from planner.model.shape import ModelShape
 from planner.plans.pieces import holders
 from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
-from planner.wording import counted
 from worker.control.activity import Activity
 from worker.device.broken import Broken, Patience
 from worker.device.device import Device
+from worker.device.fabric import between, named
 from worker.errors import FabricHangs
 from worker.world.gloo_wire import GlooWire
 from worker.world.group import Group, Ranks
@@ -59,17 +59,6 @@ def rank_sets(model: ModelShape, plan: Plan) -> tuple[Ranks, ...]:
     return (*sorted(ranks for ranks in found if 1 < len(ranks) < plan.gpus), everyone)
 
 
-def _hangs(rank: int, tried: Ranks, nodes: Sequence[str]) -> str:
-    """One sentence on first operations that do not end."""
-    peers = sorted(set(tried) - {rank})
-    named = [f"rank {peer} on {nodes[peer]}" for peer in peers[:NAMED]]
-    more = f" and {counted(len(peers) - NAMED, 'more rank')}" if len(peers) > NAMED else ""
-    return (
-        f"the first operation of rank {rank} on {nodes[rank]} with {', '.join(named)}{more} has "
-        f"not ended in {TRY_S:g} s; look at the network between their nodes"
-    )
-
-
 def join_world_of_one() -> None:
     """Make torch's default group a group of this process alone, once in its life."""
     if not dist.is_initialized():
@@ -77,7 +66,6 @@ def join_world_of_one() -> None:
 
 
 Round = tuple[Sequence[int], Sequence[int]]
-NAMED = 3  # peers that a sentence names
 HANG_S = 1_800.0  # for the work of a step on the device, as long as nobody knows why it waits
 TRY_S = 60.0  # for the first operations of a world; NCCL connects to a peer in 0.1 s
 
@@ -104,22 +92,31 @@ class World:
         activity: Activity,
         *,
         device: Device,
+        nodes: Sequence[str] = (),
         form_wire: FormWire = GlooWire.form,
     ) -> None:
-        """Form all groups of `sets` that this rank belongs to, in the order given."""
+        """Form all groups of `sets` that this rank belongs to, in the order given.
+
+        `nodes` are the names of the node of each rank, for sentences; empty: nobody knows them.
+
+        Raises:
+            FabricHangs: ranks of a set have met, and did not connect in time.
+            RuntimeError: a peer did not come, or is gone.
+        """
         self.rank, self.size, self.device = rank, size, device
         self.groups: dict[Ranks, Group] = {}
         self.broken, self.wire_bytes = Broken(), 0
-        self._activity = activity
+        self._activity, self._nodes = activity, nodes
         self._control: Group | None = None
         self._sentinel: Sentinel | None = None  # of wires that do not notice a dead peer
         self._store = store  # torch does not keep one that is written in Python
         try:
             for index, ranks in enumerate(sets):
                 if rank in ranks:
-                    self.groups[ranks] = Group.form(
-                        store, f"epoch{epoch}/group{index}", ranks, rank, activity, form_wire
-                    )
+                    name = f"epoch{epoch}/group{index}"
+                    with named(rank, ranks, nodes):
+                        formed = Group.form(store, name, ranks, rank, activity, form_wire)
+                    self.groups[ranks] = formed
             self._control = self.everyone.control(activity)
             if self._control is None:
                 gloo = GlooWire.form(store, f"epoch{epoch}/control", rank, size)
@@ -183,7 +180,7 @@ class World:
         """Whether its wires connect at their first operation, and free memory of the device."""
         return self._sentinel is not None
 
-    def try_links(self, rounds: Sequence[Round], nodes: Sequence[str]) -> None:
+    def try_links(self, rounds: Sequence[Round]) -> None:
         """Make the first operations of wires that connect late, in one order on all ranks.
 
         A communicator connects at its first operation, and two ranks at their first message.
@@ -192,7 +189,6 @@ class World:
 
         Args:
             rounds: (ranks to send to, ranks to receive from) of this rank, round by round.
-            nodes: name of the node of each rank.
 
         Raises:
             FabricHangs: an operation of this rank has not ended in `TRY_S`.
@@ -201,9 +197,15 @@ class World:
         tried: Ranks = ()  # peers of the operation under way
         is_late = threading.Event()
 
+        def hangs() -> str:
+            return (
+                f"the first operation of {between(self.rank, tried, self._nodes)} has not ended in "
+                f"{TRY_S:g} s; look at the network between their nodes"
+            )
+
         def end() -> None:
             is_late.set()
-            self.break_(_hangs(self.rank, tried, nodes))
+            self.break_(hangs())
 
         late = threading.Timer(TRY_S, end)
         late.daemon = True
@@ -226,7 +228,7 @@ class World:
         except (ConnectionError, RuntimeError):
             if not is_late.is_set():
                 raise
-            raise FabricHangs(_hangs(self.rank, tried, nodes)) from None
+            raise FabricHangs(hangs()) from None
         finally:
             late.cancel()
 

@@ -91,7 +91,7 @@ class WrittenWire(OverHost):
 def first_operations(change: Change, *, reverses: int | None = None) -> dict[int, Writer]:
     """{rank of the new plan: its try step}; the mutant's rank takes its groups the other way."""
     ranks, sets = RankMap.of(change.new), rank_sets(change.model, change.new)
-    nodes, found = [seat.node for seat in ranks.seats], {}
+    found = {}
     for rank in range(change.new.gpus):
         writer = Writer()
 
@@ -102,7 +102,7 @@ def first_operations(change: Change, *, reverses: int | None = None) -> dict[int
         if rank == reverses:
             world.groups = dict(reversed(world.groups.items()))
         writer.log.clear()  # of the forming, where nothing is issued on a wire of NCCL
-        world.try_links(link_rounds(ranks, rank), nodes)
+        world.try_links(link_rounds(ranks, rank))
         found[rank] = writer
     return found
 

@@ -12,8 +12,9 @@ from worker.device.fabric import (
     check_fabric,
     check_gloo,
     interfaces,
+    named,
 )
-from worker.errors import DeviceUnusable
+from worker.errors import DeviceUnusable, FabricHangs
 
 HAS = ("eth0", "ib0", "lo")
 
@@ -54,3 +55,17 @@ def test_gloo_takes_whole_names_of_interfaces_that_are_there():
         with pytest.raises(DeviceUnusable) as caught:
             check_gloo({GLOO_INTERFACE: asked}, HAS)
         assert (caught.value.code, caught.value.field) == ("Unknown", GLOO_INTERFACE)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("abc", "rank 0 on a with rank 1 on b, rank 2 on c: no answer"),
+        ("", "rank 0 with rank 1, rank 2: no answer"),
+        ("abcdef", "rank 0 on a with rank 1 on b, rank 2 on c, rank 3 on d and 2 more ranks: no "),
+    ],
+)
+def test_a_network_that_hangs_is_named_by_ranks_and_nodes(nodes, said):
+    with pytest.raises(FabricHangs) as caught, named(0, range(len(nodes) or 3), nodes):
+        raise FabricHangs("no answer")
+    assert str(caught.value).startswith(said)

@@ -8,14 +8,15 @@ import time
 LIMIT_S = 30.0
 
 
-def _world(store, epoch, rank, size, sets, form):
+def _world(store, epoch, rank, size, sets, form, nodes="abc"):
     from worker.control.activity import Activity
     from worker.device.device import CPU
     from worker.world.nccl_wire import NcclWire
     from worker.world.world import World
 
+    wire = NcclWire.over(form)
     return World(
-        store, epoch, rank, size, sets, Activity(), device=CPU, form_wire=NcclWire.over(form)
+        store, epoch, rank, size, sets, Activity(), device=CPU, nodes=nodes, form_wire=wire
     )
 
 
@@ -42,28 +43,55 @@ def shares_a_gpu(rank, store):
             GlooGroup(store, f"shared{version}", rank, 2, version=version, gpu="GPU-1")
         except DeviceUnusable as error:
             found.append([error.code, error.field])
-    GlooGroup(store, "apart", rank, 2, version=(2, 21, 5), gpu=f"GPU-{rank}")
+    apart = GlooGroup(store, "apart", rank, 2, version=(2, 21, 5), gpu=f"GPU-{rank}")
+    store.set(f"stands{rank}", "yes")
+    store.wait(["stands0", "stands1"])  # who leaves earlier closes what the other one connects
+    del apart
     return found
 
 
 def does_not_connect(rank, store):
-    """Kind of the error, and the seconds, where a peer meets and does not connect."""
-    from tests.fakes.gloo_group import GlooGroup
-    from worker.error_kinds import describe_error
-    from worker.world.nccl_groups import Own, meet
+    """Kind and sentence of what a world and a transport say of a peer that met and never connects.
 
-    start_s = time.monotonic()
+    As where NCCL connects while it forms, and the network between the GPUs hangs.
+    """
+    import functools
+
+    from migration.gloo_transport import GlooTransport
+    from tests.fakes.gloo_group import GlooGroup
+    from worker.device.device import CPU
+    from worker.device.fabric import named
+    from worker.error_kinds import describe_error
+    from worker.errors import FabricHangs
+    from worker.world.nccl_groups import Formed, Own, meet
+    from worker.world.nccl_wire import NcclWire
+    from worker.world.payload import nccl_transport
+
     if rank == 1:
-        meet(store, "half", 1, 2, "gloo:1:-1:1:", Own((2, 30, 7)))
+        for name in ("epoch1/group0", "move/payload"):
+            if name.startswith("move"):
+                GlooTransport.form(store, "move", 1, 2, LIMIT_S)
+            meet(store, name, 1, 2, "gloo:1:-1:1:", Own((2, 30, 7)))
         store.wait(["tried"])
         return None
-    try:
-        GlooGroup(store, "half", 0, 2, deadline_s=1.0)
-        return "formed"
-    except Exception as error:
-        return [describe_error(error)[0], time.monotonic() - start_s < LIMIT_S]
-    finally:
-        store.set("tried", "yes")
+    group, nodes = functools.partial(GlooGroup, deadline_s=1.0), ("here", "there")
+    found, start_s = [], time.monotonic()
+
+    def form(*where):
+        return Formed(group(*where))
+
+    def transport():
+        with named(0, (0, 1), nodes):
+            wire = NcclWire.over(form)
+            nccl_transport(store, "move", 0, 2, form_wire=wire, device=CPU, patience_s=LIMIT_S)
+
+    for begin in (lambda: _world(store, 1, 0, 2, ((0, 1),), form, nodes), transport):
+        try:
+            begin()
+        except FabricHangs as error:
+            found.append(describe_error(error))
+    store.set("tried", "yes")
+    return [found, time.monotonic() - start_s < LIMIT_S]
 
 
 def tries(rank, store):
@@ -80,18 +108,20 @@ def tries(rank, store):
     world = _world(store, 1, rank, 3, sets, form_gloo)
     found = {"late": world.connects_late, "held": []}
     found["held"].append(world.wire_bytes)
-    world.try_links(link_rounds(ranks, rank), "abc")
+    world.try_links(link_rounds(ranks, rank))
     found["held"].append(world.wire_bytes)
     total = torch.tensor([float(rank)])
     world.everyone.all_reduce_(total)
     found["sum"] = world.host(total).tolist()
+    store.set(f"summed{rank}", "yes")
     if rank == 0:  # it goes; nobody tells the others but the ring of sentinels
+        store.wait(["summed1", "summed2"])
         world.break_()
         world.leave()
         return found
     start_s = time.monotonic()
     try:
-        world.try_links(link_rounds(ranks, rank), "abc")
+        world.try_links(link_rounds(ranks, rank))
         found["ended"] = False
     except (ConnectionError, RuntimeError):
         found["ended"] = world.broken.is_set or time.monotonic() - start_s < LIMIT_S
@@ -108,14 +138,14 @@ def hangs(rank, store):
     from worker.world import world as module
 
     module.TRY_S = 0.5
-    world = _world(store, 1, rank, 2, ((0, 1),), form_gloo)
+    world = _world(store, 1, rank, 2, ((0, 1),), form_gloo, ("here", "there"))
     if rank == 1:
         store.wait(["ended"])
         world.break_()
         return None
     said = None
     try:
-        world.try_links((), ("here", "there"))
+        world.try_links(())
     except FabricHangs as error:
         said = [describe_error(error)[0], str(error)]
     store.set("ended", "yes")

@@ -5,14 +5,21 @@ NCCL itself is not tried: the groups are gloo's, which form in the same way, and
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import time
 
 import pytest
+import torch
+from torch.distributed import HashStore
 
 from tests.fakes.gloo_group import GROUP_BYTES
 from tests.unit.worker.ranks import run_ranks
-from worker.world.nccl_groups import SHARING, check_shared
+from worker.errors import FabricHangs, RendezvousFailed
+from worker.world import nccl_groups
+from worker.world.nccl_groups import DEADLINE, SHARING, check_shared, connecting, form_old
 
 CLAIMS = "tests.unit.worker.world.nccl_claims"
 OPTIONS = """
@@ -54,8 +61,48 @@ def test_two_ranks_on_one_gpu_are_refused_on_both_where_nccl_does_not_let_them()
 
 
 @pytest.mark.slow
-def test_ranks_that_meet_and_do_not_connect_end_at_the_deadline_as_a_lost_peer():
-    assert run_ranks(f"{CLAIMS}:does_not_connect", 2)[0] == ["lost peer", True]
+def test_ranks_that_meet_and_do_not_connect_end_at_the_deadline_by_their_network():
+    (found, is_in_time), _ = run_ranks(f"{CLAIMS}:does_not_connect", 2)
+    assert [kind for kind, _ in found] == ["fabric", "fabric"]
+    assert is_in_time
+    for (_, said), name in zip(found, ("epoch1/group0", "move/payload"), strict=True):
+        assert f"rank 0 on here with rank 1 on there: 2 ranks met as {name} and did" in said
+
+
+@pytest.mark.parametrize(("waits_s", "error"), [(0.0, RendezvousFailed), (0.1, FabricHangs)])
+def test_a_network_hangs_where_ranks_that_met_were_kept_waiting_until_the_deadline(waits_s, error):
+    """Who fails before it has lost a peer."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pytest.raises(error))
+        stack.enter_context(connecting("epoch1/group0", 2, 0.1))
+        time.sleep(waits_s)
+        raise RuntimeError("not connected")
+
+
+def test_memory_that_ends_while_ranks_connect_is_no_fault_of_the_network():
+    with pytest.raises(torch.OutOfMemoryError), connecting("epoch1/group0", 2, 0.0):
+        raise torch.OutOfMemoryError
+
+
+class NeverConnects:
+    """A group of the older class that torch gives up at its deadline."""
+
+    def __init__(self, *_):
+        pass
+
+    def eager_connect_single_device(self, device):
+        del device
+        time.sleep(float(os.environ[DEADLINE]))
+        raise RuntimeError("NCCL timed out")
+
+
+def test_the_older_class_says_likewise_that_its_network_hangs(monkeypatch):
+    monkeypatch.setattr(nccl_groups.c10d, "ProcessGroupNCCL", NeverConnects)
+    monkeypatch.setattr(nccl_groups, "runtime_version", lambda: (2, 21, 5))
+    monkeypatch.setattr(nccl_groups, "options_of", lambda: None)
+    monkeypatch.setenv(DEADLINE, "0.05")
+    with pytest.raises(FabricHangs):
+        form_old(torch.device("cuda", 0))(HashStore(), "epoch1/group0", 0, 1)
 
 
 @pytest.mark.slow
