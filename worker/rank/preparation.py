@@ -12,6 +12,7 @@ import functools
 import logging
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -127,6 +128,9 @@ class Preparation:
         self._held: HeldState | None = held
         self._after, self._still = after, still
         self._before: frozenset[int] | None = None  # connections, once this one is at work
+        self._ends: list[Callable[[], object]] | None = None  # of what has formed
+        if services.payload.name == "nccl":  # which has connections of its own
+            self._ends = []
         self._lock = threading.Lock()
         self._cancelled = False
         self._result: Prepared | None = None
@@ -161,9 +165,17 @@ class Preparation:
         if result:
             result.give_up()
 
-    def _cut(self) -> None:
-        """Close the connections that this preparation has made so far."""
-        if self._before is not None:
+    def _end_waits(self) -> None:
+        """End what this preparation has formed so far, here and for its peers.
+
+        Its connections are cut, unless some are NCCL's: a thread that serves one that was cut may
+        not end.  Then store, transport and world end themselves, which cuts those of the store and
+        of gloo; for what forms meanwhile there is a deadline.
+        """
+        if self._ends is not None:
+            for end in reversed(self._ends):
+                end()
+        elif self._before is not None:
             cut(connections() - self._before)
 
     def wait(self, seconds: float) -> bool:
@@ -172,9 +184,9 @@ class Preparation:
         return not self.running
 
     def _await_end(self) -> None:
-        """Return when the thread has come back, or does not: then it cuts nothing any more."""
+        """Return when the thread has come back, or does not: then it ends nothing any more."""
         if not self.wait(NOTICE_S):
-            self._cut()  # it waits in C++, for a peer that will not come
+            self._end_waits()  # it waits in C++, for a peer that will not come
         if not self.wait(END_S):
             LOG.warning("the preparation of epoch %d does not end", self.epoch)
             self._before = None
@@ -233,6 +245,7 @@ class Preparation:
                 raise NoRoom(wanted_bytes, free_bytes)
         services.activity.advance()
         store = services.connect_store(self.directive.store, epoch, lambda: self._cancelled)
+        self._note(store.close)
         transport: Transport | None = None
         try:
             place, members = move.transport_rank, self.directive.members
@@ -240,6 +253,7 @@ class Preparation:
                 transport = services.form_transport(
                     store, f"epoch{epoch}/transport", place, len(members)
                 )
+            self._note(transport.close)
             own = connections() - before
             services.activity.advance()
             self._holds()  # one that was given up goes no further
@@ -248,7 +262,7 @@ class Preparation:
             if move.seat is not None:
                 precision = self.directive.training.precision
                 note_memory(error, model, move.seat, precision, epoch, services.device)
-            self._cut()  # the peers are not to wait for this rank
+            self._end_waits()  # the peers are not to wait for this rank
             if transport is not None:
                 transport.close()
             store.close()
@@ -261,6 +275,11 @@ class Preparation:
             successor=successor,
             start=start,
         )
+
+    def _note(self, end: Callable[[], object]) -> None:
+        """One thing more has formed, and `end` ends every wait in it."""
+        if self._ends is not None:
+            self._ends.append(end)
 
     def _succeed(
         self,
@@ -275,6 +294,12 @@ class Preparation:
         start = None
         services.on_phase("form")
         world = services.form_world(store, self.epoch, seat.rank, model, move.plan)
+
+        def end() -> None:
+            world.break_()
+            world.leave()
+
+        self._note(end)
         services.on_phase("build")
         if move.moves_state:
             target = TargetShards.of(

@@ -123,6 +123,7 @@ class World:
                 self._control = Group(self.everyone.ranks, gloo, activity)
                 self._sentinel = Sentinel(gloo, rank, size, self.break_)
         except BaseException:
+            self.break_()  # its peers may be further on, and wait in what has formed
             self.leave()
             raise
 

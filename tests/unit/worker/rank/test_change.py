@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,16 +16,18 @@ from tests.fakes.transport import Board
 from tests.unit.worker.changes import MODEL, change, held_by, plan
 from tests.unit.worker.preparing import InMemory, ended
 from worker.control.connections import connections
+from worker.rank import preparation
 from worker.rank.change import Change
 from worker.rank.preparation import Prepared, Successor
 from worker.state.still import StillState
 
+LIMIT_S = 10.0
 OLD = plan("1x2")
 DIRECTIVE = change(OLD, plan("1x1+1x1"))
 
 
-@pytest.fixture
-def line():
+@contextlib.contextmanager
+def connected():
     """A TCP connection: (this end, the peer's end, its inodes)."""
     before = connections()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -31,6 +36,12 @@ def line():
     with here, there:
         there.settimeout(0.2)
         yield here, there, connections() - before
+
+
+@pytest.fixture
+def line():
+    with connected() as line:
+        yield line
 
 
 def moving(inodes, epoch=2):
@@ -180,3 +191,55 @@ def test_what_a_halt_ends_beside_the_world_is_every_connection_or_that_of_nccl_s
     assert not is_cut(line)
     a_change().end_waits()
     assert is_cut(line)
+
+
+class Connects(InMemory):
+    """A world that connects while it forms, and an engine that hangs, then fails."""
+
+    def __init__(self, wire, stack):
+        super().__init__(build_engine=ConnectionError("nobody came"))
+        self.payload = self.payload._replace(name=wire)
+        self.stack, self.builds_on = stack, threading.Event()
+
+    def form_world(self, *where):
+        self.line = self.stack.enter_context(connected())
+        return super().form_world(*where)
+
+    def build_engine(self, build):
+        self.on_phase("hangs")
+        assert self.builds_on.wait(LIMIT_S)
+        return super().build_engine(build)
+
+
+@pytest.mark.parametrize(("wire", "cuts"), [("gloo", True), ("nccl", False)])
+@pytest.mark.parametrize("is_called_off", [False, True])
+def test_a_preparation_that_ends_cuts_its_connections_but_none_of_nccl_s(
+    wire, cuts, is_called_off, monkeypatch
+):
+    """Store, transport and world end themselves then, so that no peer waits for this rank."""
+    monkeypatch.setattr(preparation, "NOTICE_S", 0.05)
+    monkeypatch.setattr(preparation, "END_S", 0.05)
+    with contextlib.ExitStack() as stack:
+        services = Connects(wire, stack)
+        found = a_change(services)
+        found.prepare(MODEL, DIRECTIVE, held_by(OLD, "a", 0))
+        first, deadline_s = found._preparation, time.monotonic() + LIMIT_S
+        while "hangs" not in services.asked and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        if is_called_off:  # its thread comes back late; the next one begins meanwhile
+            found.abort(DIRECTIVE.epoch)
+            found._services = other = InMemory()
+            newer = DIRECTIVE.model_copy(update={"epoch": 3})
+            found.prepare(MODEL, newer, held_by(OLD, "a", 0))
+            ended(found._preparation)
+            assert other.given_up() == (False, set(), [], [])
+            assert first.running
+        else:
+            services.builds_on.set()
+            ended(first)
+        if wire == "nccl":
+            assert services.given_up() == (True, {0}, ["broken", "leave"], [])
+        assert is_cut(services.line) is cuts
+        services.builds_on.set()
+        ended(first)
+        found.forget()

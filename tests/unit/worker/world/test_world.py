@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
@@ -20,7 +21,7 @@ from worker.control.activity import Activity
 from worker.control.connections import connections
 from worker.control.store_client import StoreClient
 from worker.device.device import CPU
-from worker.errors import RendezvousFailed
+from worker.errors import FabricHangs, RendezvousFailed
 from worker.world.world import World, join_world_of_one, leads, rank_sets
 
 UNEQUAL = plan("2x1+1x1", "1x2")  # ranks 0 and 1, 2, and 3
@@ -170,3 +171,29 @@ def cut_claims(rank, store):
 def test_who_cuts_its_world_fails_the_peers_at_once():
     *told_s, cut_s = run_ranks("tests.unit.worker.world.test_world:cut_claims", 3)
     assert all(0 <= at_s - cut_s < AT_ONCE_S for at_s in told_s)
+
+
+def test_what_has_formed_of_a_world_that_fails_ends_for_its_peers_too():
+    """A wire that is only dropped may tell nobody."""
+    ended = []
+
+    class Formed:
+        control = None
+
+        def aborting(self):
+            return contextlib.nullcontext()
+
+        def abort(self):
+            ended.append(self)
+
+        def release(self):
+            return None
+
+    def form(store, name, place, size):
+        if name.endswith("group1"):
+            raise FabricHangs("it does not connect")
+        return Formed()
+
+    with pytest.raises(FabricHangs):
+        World(None, 1, 0, 2, ((0,), (0, 1)), Activity(), device=CPU, form_wire=form)
+    assert len(ended) == 1
