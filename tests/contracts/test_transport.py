@@ -14,7 +14,7 @@ from torch.distributed import HashStore
 from migration.errors import TransferFailed
 from migration.gloo_transport import GlooTransport
 from migration.transfer import MAX_OPERATIONS
-from tests.fakes.gloo_group import form_gloo
+from tests.fakes.gloo_group import GARBAGE, form_garbage, form_gloo
 from tests.fakes.transport import Board
 from worker.device.device import CPU, CpuDevice
 from worker.world.nccl_wire import NcclWire
@@ -40,21 +40,33 @@ def _staged(size):
     return [StagedTransport(transport, CpuDevice()) for transport in _gloo(size)]
 
 
-def _rounds(size):
+def _rounds(size, form_group=form_gloo):
     """NCCL's transport; its wire is NCCL's over gloo's groups, which form in the same way."""
     store, prefix = HashStore(), next(_PREFIXES)
 
     def form(rank):
         return nccl_transport(
-            store, prefix, rank, size, form_wire=NcclWire.over(form_gloo), device=CPU, patience_s=10
+            store,
+            prefix,
+            rank,
+            size,
+            form_wire=NcclWire.over(form_group),
+            device=CPU,
+            patience_s=10,
         )
 
     with ThreadPoolExecutor(size) as pool:
         return list(pool.map(form, range(size)))
 
 
+def _garbage(size):
+    """Likewise, over groups that notice no dead peer and end with garbage, as NCCL's do."""
+    return _rounds(size, form_garbage)
+
+
 @pytest.fixture(
-    params=[_memory, _gloo, _staged, _rounds], ids=["memory", "gloo", "staged", "rounds"]
+    params=[_memory, _gloo, _staged, _rounds, _garbage],
+    ids=["memory", "gloo", "staged", "rounds", "garbage"],
 )
 def form(request, monkeypatch):
     """Form a group of that size; all its ranks are closed after the test."""
@@ -289,8 +301,9 @@ def test_a_message_outside_a_round_and_a_round_too_large_are_refused_by_what_has
 
 
 @pytest.mark.parametrize("call", ["exchange", "reduce"])
-def test_what_has_rounds_ends_its_waits_from_another_thread(call):
-    transports = _rounds(2)
+@pytest.mark.parametrize("rounds", [_rounds, _garbage])
+def test_what_has_rounds_ends_its_waits_from_another_thread(call, rounds):
+    transports = rounds(2)
 
     def act(transport):
         if transport.rank == 1:
@@ -304,6 +317,26 @@ def test_what_has_rounds_ends_its_waits_from_another_thread(call):
         assert isinstance(together(transports, act)[0], TransferFailed)
         with pytest.raises((TransferFailed, ConnectionError), match="called off"):
             transports[0].host(torch.zeros(1))
+    finally:
+        for transport in transports:
+            transport.close(wait=True)
+
+
+def test_a_round_that_ended_holds_garbage_and_says_so():
+    """Of groups with NCCL's law; a wait that returned as if all were well would be used."""
+    transports = _garbage(2)
+    came = torch.full((4,), 7.0)
+
+    def act(transport):
+        if transport.rank == 1:
+            transports[0].break_("the change was called off")
+            return None
+        transport.exchange([], [(1, came)]).wait()
+        return came
+
+    try:
+        assert isinstance(together(transports, act)[0], TransferFailed)
+        assert came.tolist() == [GARBAGE] * 4
     finally:
         for transport in transports:
             transport.close(wait=True)

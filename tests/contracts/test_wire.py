@@ -1,4 +1,4 @@
-"""Every `Wire` keeps the contract: gloo, staging memory, NCCL's over gloo, and a recorded one."""
+"""Every `Wire` keeps the contract: gloo, staging memory, NCCL's over gloo, recorded ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from tests.contracts.wire_contract import ROWS, SIZE
 from tests.unit.worker.ranks import run_ranks
 
 
-@pytest.fixture(scope="module", params=["gloo", "staged", "recorded", "nccl_over_gloo"])
+@pytest.fixture(
+    scope="module", params=["gloo", "staged", "recorded", "nccl_over_gloo", "nccl_with_garbage"]
+)
 def found(request):
     """What each of three ranks saw."""
     return run_ranks(f"tests.contracts.wire_contract:{request.param}", SIZE)

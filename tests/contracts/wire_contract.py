@@ -16,8 +16,8 @@ ROWS = {
 }
 
 
-def kept(rank, store, form, device) -> dict[str, object]:
-    """{clause: what this rank saw of it}."""
+def kept(rank, store, form, device, *, notices=True) -> dict[str, object]:
+    """{clause: what this rank saw of it}; whether the wire notices a peer that is gone."""
     wire, found = form(store, "first", rank, SIZE), {}
 
     def there(*numbers):
@@ -66,19 +66,24 @@ def kept(rank, store, form, device) -> dict[str, object]:
         tensor = torch.tensor([float(rank)])
         control.all_reduce(tensor, "sum").wait()
         found["control"] = tensor.tolist()
-    found["ended"] = _ended(wire, store, rank, lambda: wire.all_reduce(there(1), "sum"))
+    found["ended"] = _ended(wire, store, rank, lambda: wire.all_reduce(there(1), "sum"), notices)
     wire.abort()  # twice, and after the end
     wire.release()
     other = form(store, "second", rank, SIZE)
     rows, sent, received = [1] * SIZE, there(*[0] * SIZE), there(*[0] * SIZE)
     found["exchange ended"] = _ended(
-        other, store, rank, lambda: other.all_to_all(received, sent, rows, rows), "exchanging"
+        other,
+        store,
+        rank,
+        lambda: other.all_to_all(received, sent, rows, rows),
+        notices,
+        "exchanging",
     )
     other.release()
     return found
 
 
-def _ended(wire, store, rank, begin, word="waiting") -> bool:
+def _ended(wire, store, rank, begin, notices, word="waiting") -> bool:
     """Whether a wait for a peer that never comes ends, here or there, once somebody aborts."""
     if rank == 0:
         store.wait([f"{word}1", f"{word}2"])
@@ -96,7 +101,7 @@ def _ended(wire, store, rank, begin, word="waiting") -> bool:
         wire.abort()  # as whoever gets an error does
         done.set()
 
-    wait() if not hasattr(wire, "_aborted") else _aborted_from_beside(wire, wait, store, word)
+    wait() if notices else _aborted_from_beside(wire, wait, store, word)
     return done.is_set()
 
 
@@ -130,7 +135,7 @@ def recorded(rank, store):
     from tests.simulated_device.device import SimulatedDevice
     from tests.simulated_device.recorded_wire import RecordedWire
 
-    return kept(rank, store, RecordedWire.form, SimulatedDevice())
+    return kept(rank, store, RecordedWire.form, SimulatedDevice(), notices=False)
 
 
 def nccl_over_gloo(rank, store):
@@ -139,3 +144,11 @@ def nccl_over_gloo(rank, store):
     from worker.world.nccl_wire import NcclWire
 
     return kept(rank, store, NcclWire.over(form_gloo), CPU)
+
+
+def nccl_with_garbage(rank, store):
+    from tests.fakes.gloo_group import form_garbage
+    from worker.device.device import CPU
+    from worker.world.nccl_wire import NcclWire
+
+    return kept(rank, store, NcclWire.over(form_garbage), CPU, notices=False)

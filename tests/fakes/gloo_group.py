@@ -1,12 +1,14 @@
 """A group of gloo in the manner of NCCL's new class: formed by handles, messages as one group.
 
 It stands below `NcclWire` on processors, so that the wire's own code runs on real processes.  Gloo
-itself may do more than NCCL: it takes any order, and notices a dead peer.
+itself may do more than NCCL: it takes any order, and notices a dead peer.  `GarbageGroup` does not
+notice one: who waits for it waits until somebody ends the group, and then goes on with garbage.
 """
 
 from __future__ import annotations
 
 import datetime
+import threading
 
 from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
@@ -16,6 +18,8 @@ from worker.world.nccl_groups import Formed, Own, join
 
 VERSION = (2, 30, 7)
 GROUP_BYTES = 9_650_000  # that it says to hold
+GARBAGE = 0.25  # looks like a number
+LIMIT_S = 25.0  # for somebody to end a group whose peer is gone
 
 
 class GlooGroup:
@@ -58,3 +62,65 @@ class GlooGroup:
 def form_gloo(store, name, place, size) -> Formed:
     """See `FormGroup`."""
     return Formed(GlooGroup(store, name, place, size))
+
+
+class GarbageGroup(GlooGroup):
+    """Ends its waits as NCCL does: without an error, and with garbage in what was awaited."""
+
+    def __init__(self, *where, **options):
+        self._ended = threading.Event()
+        super().__init__(*where, **options)
+
+    def allreduce(self, tensors, options):
+        return self._begin(lambda: self._group.allreduce(tensors, options), tensors)
+
+    def broadcast(self, tensors, options):
+        return self._begin(lambda: self._group.broadcast(tensors, options), tensors)
+
+    def _allgather_base(self, tensor, share):
+        return self._begin(lambda: self._group._allgather_base(tensor, share), [tensor])
+
+    def alltoall_base(self, received, *sent):
+        return self._begin(lambda: self._group.alltoall_base(received, *sent), [received])
+
+    def send(self, tensors, target, tag):
+        self._round.append(self._begin(lambda: self._group.send(tensors, target, tag), []))
+
+    def recv(self, tensors, source, tag):
+        self._round.append(self._begin(lambda: self._group.recv(tensors, source, tag), tensors))
+
+    def abort(self):
+        self._ended.set()
+        super().abort()
+
+    def _begin(self, begin, awaited):
+        try:
+            work = begin()
+        except RuntimeError:  # NCCL would queue it, and say nothing
+            work = None
+        return _Garbage(work, awaited, self._ended)
+
+
+class _Garbage:
+    """An operation of a group that says nothing of its end."""
+
+    def __init__(self, work, awaited, ended):
+        self._work, self._awaited, self._ended = work, awaited, ended
+
+    def wait(self):
+        is_done = self._work is not None
+        if self._work is not None:
+            try:
+                self._work.wait()
+            except RuntimeError:
+                is_done = False
+        if not is_done:
+            assert self._ended.wait(LIMIT_S), "nobody ends the group of a peer that is gone"
+        if self._ended.is_set():
+            for tensor in self._awaited:
+                tensor.fill_(GARBAGE)
+
+
+def form_garbage(store, name, place, size) -> Formed:
+    """Likewise, of groups that end with garbage."""
+    return Formed(GarbageGroup(store, name, place, size))

@@ -40,6 +40,7 @@ from worker.engine.reference.training import training
 
 LOG = logging.getLogger(__name__)
 PARTS = ("prepare", "form", "build", "drain", "transfer", "verify", "vote", "flip")
+TRIED = (*PARTS[:3], "try", *PARTS[4:])  # drain is the boundary of the first operations
 KINDS = ("rank", "agent", "fork_server", "store", "pod")
 # The network is a pod's: it is that of the store, or any other.
 WAYS = {"kill": KINDS, "stop": KINDS, "blackhole": ("store", "pod"), "slow": KINDS}
@@ -66,6 +67,7 @@ def lacking(way: str) -> str:
     return f"tools are missing; apt-get install {' '.join(missing)}" if missing else ""
 
 
+WIRES = {"pausing": "gloo", "staged": "staged", "connecting": "nccl over gloo"}  # of each entry
 POSSIBLE = tuple(way for way in WAYS if not lacking(way))
 AGENT = "tests.distributed.faults.network" if "blackhole" in POSSIBLE else "worker"
 
@@ -205,6 +207,19 @@ class Fault:
         return f"{self.way} {self.kind} {self.turn}"
 
 
+Cases = Sequence[tuple[str, tuple[Fault, ...]]]  # (part of a change, faults in it)
+
+
+def in_each_part(parts: Sequence[str], ways: Sequence[str], kinds: Sequence[str]) -> Cases:
+    """One fault in each part of a change; every way and kind has its turn, as far as it can be."""
+    found: list[tuple[str, tuple[Fault, ...]]] = []
+    for turn, part in enumerate(parts):
+        way = ways[turn % len(ways)]
+        can = [kind for kind in WAYS[way] if kind in kinds]
+        found.append((part, (Fault(way, can[turn % len(can)], turn),)))
+    return found
+
+
 def victims(observed: Observed, fault: Fault) -> tuple[str, tuple[int, ...]]:
     """The pod that a fault is about, and the pids of its processes."""
     views = [observed.agents[name] for name in sorted(observed.agents)]
@@ -289,7 +304,7 @@ def _happening(fault: Fault, pod: str, pids: tuple[int, ...]) -> Iterator[None]:
 
 
 async def campaign(
-    folder: Path, data: Path, cases: Sequence[tuple[str, tuple[Fault, ...]]], entry: str
+    folder: Path, data: Path, cases: Cases, entry: str
 ) -> tuple[dict[int, StepRecord], list[float]]:
     """Let the faults of all cases happen to one job, one case after the other."""
     async with running(folder, data, entry) as run:
@@ -304,7 +319,7 @@ async def campaign(
 def check(
     folder: Path,
     data: Path,
-    cases: Sequence[tuple[str, tuple[Fault, ...]]],
+    cases: Cases,
     entry: str = "pausing",
 ) -> list[float]:
     """No step is lost or trained twice, and the losses are those of one plain process.
@@ -313,7 +328,8 @@ def check(
         folder: for the job.
         data: its corpus.
         cases: (part of a change, faults in it), one after the other.
-        entry: of the ranks, which wait at that part; `staged` are on wires through staging memory.
+        entry: of the ranks, which wait at that part, see `WIRES`; groups of `connecting` notice no
+            dead peer and end with garbage, as NCCL's do.
 
     Returns:
         Of each case, seconds until the job trained again.
@@ -324,6 +340,7 @@ def check(
     with own_network() if is_cut_off else nullcontext():
         steps, seconds = asyncio.run(campaign(folder, data, cases, entry))
     assert sorted(steps) == list(range(len(steps))), "every step was trained and reported"
+    assert {step.wire for step in steps.values()} == {WIRES[entry]}
     losses = [steps[index].loss for index in range(len(steps))]
     expected = _curve(data).first(len(steps))
     differences = [abs(a - b) for a, b in zip(losses, expected, strict=True)]

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from migration.transport import Transport
-from tests.fakes.gloo_group import form_gloo
+from tests.fakes.gloo_group import form_garbage
 from worker.control.channel import Channel
 from worker.device.broken import Broken
 from worker.device.device import CpuDevice
@@ -130,11 +130,14 @@ class Staged(Pausing):
 
 
 class Connecting(Pausing):
-    """Likewise, on NCCL's wire and transport over gloo's groups, which form in the same way."""
+    """Likewise, on NCCL's wire and transport over gloo's groups, which form in the same way.
+
+    They end as NCCL's: nobody notices a dead peer there, and garbage is in what was awaited.
+    """
 
     def __init__(self, *, emulate: bool, store_key: str) -> None:
         super().__init__(emulate=emulate, store_key=store_key)
-        self.payload = Payload("nccl", "nccl over gloo", NcclWire.over(form_gloo))
+        self.payload = Payload("nccl", "nccl over gloo", NcclWire.over(form_garbage))
 
 
 class Slow(GlooServices):
