@@ -1,5 +1,7 @@
 """Random jobs on ranks of a real gloo world: a family, a precision, tied or not, with dropout and
-document masks or without, under two random plans in a row.  Each claim is one of the trainer.
+document masks or without, under random plans in a row.  A dense job has two, a mixture of experts
+three, and the last one of these goes on from a checkpoint; each of its plans may have ZeRO.
+`judged.py` holds what they answer against plain torch.
 
 `ranks_find` runs cases in processes of their own, which do what ranks do and no more: the loop of
 a rank, its agent and the operator have tests of their own (`test_random_plans.py`).
@@ -11,7 +13,9 @@ import faulthandler
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -24,6 +28,7 @@ from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from tests.distributed.exact.lost_owner import break_last, recovered
 from tests.distributed.exact.state_bits import bits_of, digest_of
+from tests.distributed.exact.visits import noted_visits
 from tests.distributed.random_plans import apart, random_plan, tiled_plan
 from tests.families import FAMILIES, MIXTURES
 from tests.unit.worker.ranks import engine_loaded, run_ranks
@@ -32,12 +37,9 @@ from worker.training_settings import Corpus, DataSpec, LossScale, Precision
 
 GPUS, BATCH, LENGTH = 4, 8, 16
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
-TOLERANCE = 1e-5  # of fp32
-MICRO_BATCHES = (1, 2, 4)  # of the references in low precision
-SPREAD = 2.0  # times the largest difference between two of them,
-SPREAD_STEPS = 50  # over at most so many steps; in a few they have hardly parted
 BIAS_RATE = 0.05  # so large that a step changes the choice of experts
 SILENT_S = 120.0  # a rank that takes longer for a step or a move waits for ever; it says where
+MOST_PLANS = 3  # of a job
 RATE = 0.1  # of dropout, where the family has none of its own
 
 
@@ -49,11 +51,13 @@ class Case:
         model: a family's, tied or not, with dropout or not.
         spec: what is trained; its data has no path before `on`.
         plans: in their order, each for the same number of steps.
+        restored: which of them goes on from a checkpoint of the one before; 0: none.
     """
 
     model: ModelShape
     spec: TrainingSpec
-    plans: tuple[Plan, Plan]
+    plans: tuple[Plan, ...]
+    restored: int = 0
 
     def __str__(self) -> str:
         words = [self.model.name, self.spec.precision]
@@ -67,6 +71,8 @@ class Case:
             for stage in template.stages
             if stage.is_tiled
         ]
+        zero = [plan.zero for plan in self.plans]
+        words += [f"ZeRO {'-'.join(map(str, zero))}"] if any(zero) else []
         return " ".join(words)
 
     def on(self, prefix: str) -> TrainingSpec:
@@ -78,9 +84,12 @@ class Case:
 def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
     """So many jobs of so many steps; families and precisions in turn, the rest at random.
 
-    `kind` is "dense", or "mixtures" of experts, which any tiling spreads, or "fp32 mixtures".
+    `kind` is "dense", or "restored dense", whose second plan goes on from a checkpoint, or
+    "mixtures" of experts, which any tiling spreads, or "fp32 mixtures".
     """
-    families, found = list((FAMILIES if kind == "dense" else MIXTURES).values()), []
+    is_dense = kind.endswith("dense")
+    families, found = list((FAMILIES if is_dense else MIXTURES).values()), []
+    restored = 2 if not is_dense else 1 if kind.startswith("restored") else 0
     for index in range(count):
         choose = random.Random(f"{seed}/{index}")
         family = families[index % len(families)]
@@ -89,7 +98,9 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
         turn = index // len(families) * step
         precision = PRECISIONS[(seed + index + turn) % len(PRECISIONS)]
         precision = "fp32" if kind.startswith("fp32") else precision
-        plans = apart([_recomputing(choose, model) for _ in range(2)], GPUS)
+        plans = apart([_recomputing(choose, model) for _ in range(2 if is_dense else 3)], GPUS)
+        if not is_dense:
+            plans = [plan.with_zero(choose.choice((0, 1))) for plan in plans]
         spec = TrainingSpec(
             model=model.name,
             shape=model.to_json(),
@@ -107,7 +118,7 @@ def cases(seed: int, count: int, steps: int, kind: str = "dense") -> list[Case]:
             router_bias_rate=BIAS_RATE,
             verify="Full",
         )
-        found.append(Case(model, spec, (plans[0], plans[1])))
+        found.append(Case(model, spec, tuple(plans), restored))
     return found
 
 
@@ -169,21 +180,22 @@ def directives(case: Case, first_epoch: int, spec: TrainingSpec) -> Iterator[Dir
 
 def ranks_find(wanted: tuple[object, ...], prefix: str, limit_s: float) -> list[list[Any]]:
     """What each GPU's rank answered of each case of `cases(*wanted)`."""
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as vault:
         patch.setenv("WANTED", json.dumps([*wanted, prefix]))
+        patch.setenv("VAULT", vault)
         answers = run_ranks("tests.distributed.exact.exactness:claims", GPUS, limit_s)
     return [list(of_case) for of_case in zip(*answers, strict=True)]
 
 
 def claims(gpu: int, store: Any) -> list[Any]:
-    """Of each case, a row for each step of this GPU: loss, norm, and the bits of its pieces.
+    """Of each case, a row for each step of this GPU: loss, norm, visits, and bits of its pieces.
 
     After the steps of each plan another row has the bits of its final weights.
     """
     with engine_loaded():
         *wanted, prefix = json.loads(os.environ["WANTED"])
         return [
-            list(trained(gpu, store, 1 + 2 * index, case, case.on(prefix)))
+            list(trained(gpu, store, 1 + MOST_PLANS * index, case, case.on(prefix)))
             for index, case in enumerate(cases(*wanted))
         ]
 
@@ -199,7 +211,8 @@ def trained(
     """A row for each step of a GPU, and one for the final weights of each plan.
 
     A GPU that is `lost` breaks the last step of the first plan: some have applied it, and nobody
-    has got a weight from its owner.  The second plan goes on from the survivors.
+    has got a weight from its owner.  The second plan goes on from the survivors.  A checkpoint is
+    saved and read below the folder `VAULT` of the environment.
     """
     from tests.distributed.exact.restored import restored, save
     from worker.checkpoint.start_source import start_source
@@ -213,12 +226,13 @@ def trained(
 
     services = GlooServices(emulate=False, store_key="")
     held, progress = HeldState(case.model), None
-    vault = os.environ.get("VAULT")  # given: the second plan goes on from a checkpoint
+    at = first_epoch + case.restored  # the plan of this epoch goes on from a checkpoint, if any
+    vault = Path(os.environ["VAULT"]) / f"{at}" if case.restored else None
     for directive in directives(case, first_epoch, spec):
         faulthandler.dump_traceback_later(SILENT_S, exit=True)
-        if vault is not None and directive.epoch > first_epoch:
+        if vault is not None and directive.epoch == at:
             held, progress = HeldState(case.model), None
-            directive = restored(directive, Path(vault) / f"{first_epoch}")
+            directive = restored(directive, vault)
         if lost is not None and progress is not None:
             directive = recovered(directive, lost, progress.step)
         move = plan_move(case.model, directive, "a", gpu, "gloo")
@@ -261,8 +275,8 @@ def trained(
             engine.release()
             successor.world.leave(wait=True)
             held.add_shards(target.seat, target.shards, target.buffers)
-            if vault is not None and directive.epoch == first_epoch:
-                save(Path(vault) / f"{first_epoch}", case.model, move, held, progress)
+            if vault is not None and directive.epoch == at - 1:
+                save(vault, case.model, move, held, progress)
         transport.close()
     faulthandler.cancel_dump_traceback_later()
 
@@ -275,17 +289,19 @@ def _rows(engine: Any, case: Case, plan: Plan, target: Any, steps: int) -> Itera
         spread()
 
     engine.spread = noted
-    for _ in range(steps):
-        faulthandler.dump_traceback_later(SILENT_S, exit=True)
-        result = engine.train_step(None)
-        yield {
-            "step": engine.progress.step,
-            "spreads": spreads.count(engine.progress.step),
-            "loss": result.loss,
-            "norm": repr(result.gradient_norm),
-            "agreed": engine.progress.agreed,
-            "bits": bits_of(case.model, plan, target),
-        }
+    with noted_visits() as visits:
+        for _ in range(steps):
+            faulthandler.dump_traceback_later(SILENT_S, exit=True)
+            result = engine.train_step(None)
+            yield {
+                "step": engine.progress.step,
+                "spreads": spreads.count(engine.progress.step),
+                "loss": result.loss,
+                "norm": repr(result.gradient_norm),
+                "agreed": engine.progress.agreed,
+                "visits": visits.told(),
+                "bits": bits_of(case.model, plan, target),
+            }
 
 
 def _build(
@@ -305,94 +321,3 @@ def _build(
         activity=activity,
         still=StillState(),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What came of a case.
-
-    Attributes:
-        worst: largest difference of a loss from the reference's, of the nearest one in low
-            precision.
-        allowed: TOLERANCE, or SPREAD times what the references differ by.
-        copies: compared, bit by bit, with those of another rank.
-    """
-
-    worst: float
-    allowed: float
-    copies: int
-
-
-def claim(
-    wanted: tuple[Any, ...], prefix: str, answers: Sequence[Sequence[dict[str, Any]]], index: int
-) -> None:
-    """Case `index` of `cases(*wanted)` trains as plain torch does, and its holders are equal."""
-    case = cases(*wanted)[index]
-    result = judged(case, prefix, answers[index])
-    assert result.worst <= result.allowed
-    assert result.copies > 0 or all(plan.gpus == 1 for plan in case.plans)
-
-
-def judged(case: Case, prefix: str, answers: Sequence[Sequence[dict[str, Any]]]) -> Found:
-    """What came of a case.
-
-    Raises:
-        AssertionError: two holders of a piece differ in a bit, two ranks in loss, norm or scale,
-            or a step is missing.
-    """
-    rows: dict[int, list[dict[str, Any]]] = {}
-    for row in (row for answer in answers for row in answer if "final" not in row):
-        rows.setdefault(row["step"], []).append(row)
-    assert sorted(rows) == list(range(1, case.spec.steps + 1)), str(case)
-    copies = 0
-    for of_step in rows.values():
-        told = {(row["loss"], row["norm"], *row["agreed"]) for row in of_step}
-        assert len(told) == 1, str(case)
-        bits: dict[str, list[str]] = {}
-        for row in of_step:
-            for piece, digest in row["bits"].items():
-                bits.setdefault(piece, []).append(digest)
-        assert all(len(set(digests)) == 1 for digests in bits.values()), str(case)
-        copies += sum(len(digests) for digests in bits.values() if len(digests) > 1)
-    losses = [rows[step][0]["loss"] for step in sorted(rows)]
-    last = {piece: bits for row in rows[case.spec.steps] for piece, bits in row["bits"].items()}
-    worst, allowed = _distance(case, prefix, losses, last)
-    return Found(worst, allowed, copies)
-
-
-def _distance(
-    case: Case, prefix: str, losses: list[float], bits: dict[str, str]
-) -> tuple[float, float]:
-    """(how far the losses are from those of plain torch, how far they may be).
-
-    Raises:
-        AssertionError: in fp32, `bits` of a tensor that is counted are not those of plain torch.
-    """
-    from planner.model.tensors import model_tensors
-    from worker.engine.reference.training import train, training
-
-    spec, model, steps = case.on(prefix), case.model, len(losses)
-    if spec.precision == "fp32":
-        plain, weights = train(spec, model, steps, micro_batch=BATCH)
-        for tensor in model_tensors(model):
-            if tensor.is_counted:
-                bias = weights[tensor.name]
-                moment = bias.new_zeros(len(bias))
-                assert bits[f"multiplied {tensor.name}/0/0"] == digest_of(bias), str(case)
-                wanted = digest_of(bias, moment, moment)
-                assert bits[f"state {tensor.name}/0/0"] == wanted, str(case)
-        return _apart(losses, plain), TOLERANCE
-    of_sizes = zip(*(training(spec, model, size) for size in MICRO_BATCHES), strict=True)
-    found = [[loss for loss, _ in of_step] for of_step in islice(of_sizes, steps)]
-    worst = min(_apart(losses, one) for one in zip(*found, strict=True))
-    allowed = SPREAD * max(max(row) - min(row) for row in found)
-    for of_step in islice(of_sizes, max(0, SPREAD_STEPS - steps)):
-        if worst <= allowed:
-            break  # further steps only allow more
-        row = [loss for loss, _ in of_step]
-        allowed = max(allowed, SPREAD * (max(row) - min(row)))
-    return worst, allowed
-
-
-def _apart(one: Sequence[float], other: Sequence[float]) -> float:
-    return max(abs(a - b) for a, b in zip(one, other, strict=True))

@@ -10,7 +10,8 @@ from itertools import pairwise
 import pytest
 
 from planner.plans.ranks import RankMap
-from tests.distributed.exact.exactness import cases, claim, ranks_find
+from tests.distributed.exact.exactness import cases, ranks_find
+from tests.distributed.exact.judged import claim
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 SAMPLE = (6, 7, 4)  # seed, jobs, steps: each family once

@@ -106,8 +106,13 @@ def counted_bias() -> Case:
 
 def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     """Of each job, the rows of each variant on this GPU."""
-    with engine_loaded():
-        first, last, prefix, vault = json.loads(os.environ["WANTED"])
+    with contextlib.redirect_stdout(sys.stderr):
+        from worker.engine.deepspeed import begin, warm_up
+
+        warm_up()
+        os.environ["LOCAL_RANK"] = "0"
+        begin()
+        first, last, prefix = json.loads(os.environ["WANTED"])
         found, epoch = [], 1
         few = [{name: VARIANTS[name] for name in names} for names in IN_SAMPLE]
         wanted = [
@@ -118,11 +123,8 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
         for case, variants, lost in [*wanted, *([] if first else further)]:
             rows = {}
             for variant, (before, after) in variants.items():
-                os.environ.pop("VAULT", None)
-                if variant == "restored":
-                    os.environ["VAULT"] = vault
                 plans = case.plans[0].with_zero(before), case.plans[1].with_zero(after)
-                job = replace(case, plans=plans)
+                job = replace(case, plans=plans, restored=int(variant == "restored"))
                 rows[variant] = list(trained(gpu, store, epoch, job, job.on(prefix), lost))
                 epoch += 2
             found.append(rows)
@@ -132,8 +134,8 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
 def ranks_find(folder: Any, first: int, last: int) -> list[list[dict[str, Any]]]:
     """By job, what each GPU answered."""
     with pytest.MonkeyPatch.context() as patch:
-        prefix, vault = prepared_lines(folder), str(folder / "vault")
-        patch.setenv("WANTED", json.dumps([first, last, prefix, vault]))
+        patch.setenv("VAULT", str(folder / "vault"))
+        patch.setenv("WANTED", json.dumps([first, last, prepared_lines(folder)]))
         answers = run_ranks("tests.distributed.exact.test_zero:claims", GPUS, LIMIT_S)
     return [list(of_job) for of_job in zip(*answers, strict=True)]
 

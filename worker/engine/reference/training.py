@@ -27,6 +27,7 @@ from worker.engine.reference.forward import Busy, Weights, forward
 from worker.errors import WorkerError
 from worker.model.initial_weights import initial_rows
 
+Visits = list[list[int]]  # of each mixture: how often each expert is visited
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -50,7 +51,10 @@ class Scale:
 
 
 def training(
-    spec: TrainingSpec, model: ModelShape, micro_batch: int | None = None
+    spec: TrainingSpec,
+    model: ModelShape,
+    micro_batch: int | None = None,
+    visits: list[Visits] | None = None,
 ) -> Iterator[tuple[float, Weights]]:
     """Train for ever: after each step its loss, and the weights, which the next step changes.
 
@@ -58,6 +62,7 @@ def training(
         spec: what is trained.
         model: its shape.
         micro_batch: samples of a forward pass; None: the whole batch.
+        visits: gets those of each step, before it is told.
 
     Raises:
         WorkerError: the model is of the user's own.
@@ -77,15 +82,15 @@ def training(
         count = spec.global_batch // size
         batches = micro_batches(dataset, spec.seed, step, spec.global_batch, 0, count, size)
         adam.zero_grad()
-        first, visits = step * spec.global_batch, dict.fromkeys(counted, torch.zeros(()))
+        first, met = step * spec.global_batch, list[torch.Tensor]()
         loss = 0.0
         for index, batch in enumerate(batches):
             more, busy = _backward(
                 spec, model, weights, batch, first + index * size, scale.now, dataset
             )
             loss += more
-            for name, of_block in zip(counted, busy, strict=False):  # none, or every mixture
-                visits[name] = visits[name] + of_block.visits
+            before = met or [torch.zeros_like(one.visits) for one in busy]
+            met = [so_far + one.visits for so_far, one in zip(before, busy, strict=True)]
         for weight in trained:
             assert weight.grad is not None
             weight.grad.mul_(1 / scale.now)
@@ -95,9 +100,11 @@ def training(
         is_finite = math.isfinite(norm.item())
         if is_finite:
             adam.step()
-            for name, found in visits.items():
+            for name, found in zip(counted, met, strict=False):  # none, or every mixture
                 _level(weights[name], found, spec.router_bias_rate)
         scale.learn(is_finite)
+        if visits is not None:
+            visits.append([[int(count) for count in of_block] for of_block in met])
         yield loss, shown
 
 
@@ -130,14 +137,15 @@ def train(
     steps: int,
     progress: Callable[[int, float], None] | None = None,
     micro_batch: int | None = None,
+    visits: list[Visits] | None = None,
 ) -> tuple[list[float], Weights]:
     """Losses of the first `steps` steps, at least one, and the final weights.
 
-    `progress(step, loss)` is called after each.
+    `progress(step, loss)` is called after each, and `visits` gets those of each.
     """
     losses: list[float] = []
     weights: Weights = {}
-    found = itertools.islice(training(spec, model, micro_batch), steps)
+    found = itertools.islice(training(spec, model, micro_batch, visits), steps)
     for step, (loss, held) in enumerate(found):
         losses.append(loss)
         weights = held
