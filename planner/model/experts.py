@@ -6,6 +6,7 @@ Source: the papers of Mixtral, Qwen3 and DeepSeek-V2 and -V3, and their code in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -18,6 +19,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "score": get_args(Score),
     "group_score": get_args(GroupScore),
 }
+OWN_KEYS = {name: name for name in ("per_token", "groups", "groups_kept")}
 _MOST = 10**6  # of a factor; beyond it somebody has mistyped
 
 
@@ -69,42 +71,50 @@ class Experts:
     routing: Routing = Routing()
     auxiliary: float = 0.0
 
-    def check(self, name: str, layers: int) -> None:
+    def check(self, name: str, layers: int, keys: Mapping[str, str] = OWN_KEYS) -> None:
         """Refuse experts that cannot be in model `name` of so many blocks.
 
+        Args:
+            name: of the model.
+            layers: its blocks.
+            keys: what the model's configuration calls `per_token`, `groups` and `groups_kept`.
+
         Raises:
-            InvalidWorkload: a token visits more experts than it may, or no block has any.
+            InvalidWorkload: no block has experts, a token visits more of them than there are, or
+                its groups hold too few of them.
         """
-        if not (
-            1 <= self.per_token <= self.count and self.ffn >= 1 and 0 <= self.dense_blocks < layers
-        ):
+        if not (self.count >= 1 and self.ffn >= 1 and 0 <= self.dense_blocks < layers):
             raise InvalidWorkload(
-                f"model {name!r} has {self.count} experts of width {self.ffn}, {self.per_token} "
-                f"per token, after {self.dense_blocks} dense blocks; a token visits 1 to "
-                f"{self.count} experts, and at least one block must have them",
+                f"model {name!r} has {self.count} experts of width {self.ffn} after "
+                f"{self.dense_blocks} dense blocks of {layers}; at least one block must have them",
                 field="experts",
                 code="OutOfRange",
             )
-        self._check_groups(name)
-
-    def _check_groups(self, name: str) -> None:
-        groups, kept = self.routing.groups, self.routing.groups_kept
-        is_cut = 1 <= kept <= groups and self.count % groups == 0
-        if not is_cut or self.per_token > kept * self.count // groups:
-            raise InvalidWorkload(
-                f"model {name!r} has {self.count} experts in {groups} groups, and a token's "
-                f"{self.per_token} experts are in {kept} of them; groups are equal, and those "
-                f"that are kept hold at least {self.per_token} experts",
-                field="groups",
-                code="OutOfRange",
-            )
-        if self.routing.group_score == "two" and groups > 1 and self.count < 2 * groups:
-            raise InvalidWorkload(
-                f"model {name!r} has {self.count} experts in {groups} groups, whose score is the "
-                "sum of their two best; each group needs two experts",
-                field="groups",
-                code="OutOfRange",
-            )
+        count, groups, kept = self.count, self.routing.groups, self.routing.groups_kept
+        has_two = self.routing.group_score == "two" and groups > 1
+        most = max(1, count // 2) if has_two else count
+        least = max(1, -(-self.per_token * max(1, groups) // count))
+        refused = {
+            "per_token": (self.per_token, not 1 <= self.per_token <= count, f"from 1 to {count}"),
+            "groups": (
+                groups,
+                not 1 <= groups <= most or bool(count % groups),
+                f"from 1 to {most}, and divide {count}",
+            ),
+            "groups_kept": (
+                kept,
+                not least <= kept <= groups,
+                f"from {least} to {groups}, so that {self.per_token} experts are in them",
+            ),
+        }
+        for fact, (value, is_wrong, wanted) in refused.items():
+            if is_wrong:
+                raise InvalidWorkload(
+                    f"{keys[fact]} is {value} in model {name!r} of {count} experts; it must be "
+                    f"{wanted}",
+                    field=keys[fact],
+                    code="OutOfRange",
+                )
 
     @staticmethod
     def from_json(data: object) -> Experts:

@@ -24,6 +24,12 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "num_nextn_predict_layers": "counts MTP layers behind the last block, which are left out",
     "num_mtp_layers": "the same under another name",
 }
+# What these families call the facts of a mixture that a user may get wrong.
+_KEYS = {
+    "per_token": "num_experts_per_tok",
+    "groups": "n_group",
+    "groups_kept": "topk_group",
+}
 
 
 def _mixtral(name: str, c: Configuration) -> ModelShape:
@@ -148,7 +154,7 @@ def _deepseek(
 
 def _mixture(name: str, c: Configuration, experts: Experts, **facts: object) -> ModelShape:
     """The model, once its experts are possible."""
-    experts.check(name, c.number("num_hidden_layers"))
+    experts.check(name, c.number("num_hidden_layers"), _KEYS)
     for key in WITHOUT_EFFECT:
         c.get(key)
     return decoder(name, c, experts=experts, **facts)  # type: ignore[arg-type] # facts of a family

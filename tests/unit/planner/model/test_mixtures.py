@@ -14,7 +14,7 @@ from planner.model.experts import Experts, Routing
 from planner.model.mixtures import WITHOUT_EFFECT
 from planner.model.shape import LatentAttention
 from planner.model.tensors import layer_tensors
-from tests.refusals import refused
+from tests.refusals import WORDS, refused
 
 _USUAL = {
     "attention_dropout": 0.0,
@@ -325,12 +325,39 @@ def test_windows_of_qwen3_moe_are_in_all_blocks():
         (QWEN3, {"mlp_only_layers": "none"}, ("Malformed", "mlp_only_layers")),
         (QWEN3, {"decoder_sparse_step": 0}, ("Malformed", "mlp_only_layers")),
         (QWEN3, {"norm_topk_prob": 1}, ("Malformed", "norm_topk_prob")),
-        (QWEN3, {"num_experts_per_tok": 129}, ("OutOfRange", "experts")),
+        (MIXTRAL, {"num_experts_per_tok": 9}, ("OutOfRange", "num_experts_per_tok")),
+        (QWEN3, {"num_experts_per_tok": 129}, ("OutOfRange", "num_experts_per_tok")),
+        (V3, {"num_experts_per_tok": 0}, ("OutOfRange", "num_experts_per_tok")),
         (QWEN3, {"decoder_sparse_step": 49}, ("OutOfRange", "experts")),
-        (V3, {"topk_group": 0}, ("OutOfRange", "groups")),
-        (V3, {"n_group": 7}, ("OutOfRange", "groups")),
+        (V3, {"topk_group": 0}, ("OutOfRange", "topk_group")),
+        (V3, {"topk_group": 9}, ("OutOfRange", "topk_group")),
+        (V3, {"num_experts_per_tok": 129}, ("OutOfRange", "topk_group")),  # 4 groups hold 128
+        (V3, {"n_group": 7}, ("OutOfRange", "n_group")),
+        (V3, {"n_group": 256}, ("OutOfRange", "n_group")),  # a group's score is that of two
+        (V3, {"n_group": 0}, ("OutOfRange", "n_group")),
     ],
 )
 def test_a_mixture_that_cannot_be_is_one_sentence(config, changes, mistake):
     with refused(InvalidWorkload, *mistake):
         model(config, **changes)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "allowed"),
+    [
+        (MIXTRAL, {"num_experts_per_tok": 9}, "from 1 to 8"),
+        (V3, {"topk_group": 9}, "from 1 to 8"),
+        (V3, {"topk_group": 1, "num_experts_per_tok": 33}, "from 2 to 8"),
+        (V3, {"n_group": 7}, "from 1 to 128, and divide 256"),
+    ],
+)
+def test_a_mixture_that_cannot_be_names_the_key_its_value_and_what_is_allowed(
+    config, changes, allowed
+):
+    (key, value), *_ = changes.items()
+    with refused(InvalidWorkload, "OutOfRange", key) as found:
+        model(config, **changes)
+    said = str(found.value)
+    assert said.startswith(f"{key} is {value} ")
+    assert allowed in said
+    assert len(said.split()) <= WORDS

@@ -47,12 +47,12 @@ def test_an_odd_vocabulary_is_padded_so_that_tp_cuts_it():
     ("experts", "field"),
     [
         (Experts(count=0, per_token=1, ffn=8), "experts"),
-        (Experts(count=4, per_token=5, ffn=8), "experts"),
+        (Experts(count=4, per_token=5, ffn=8), "per_token"),
         (Experts(count=4, per_token=1, ffn=0), "experts"),
         (Experts(count=4, per_token=1, ffn=8, dense_blocks=2), "experts"),
         (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=3)), "groups"),
-        (Experts(count=4, per_token=2, ffn=8, routing=Routing(groups=4)), "groups"),
-        (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups_kept=2)), "groups"),
+        (Experts(count=4, per_token=2, ffn=8, routing=Routing(groups=4)), "groups_kept"),
+        (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups_kept=2)), "groups_kept"),
         (Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=0)), "groups"),
         (
             Experts(count=4, per_token=1, ffn=8, routing=Routing(groups=4, group_score="two")),
