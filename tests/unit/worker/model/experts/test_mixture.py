@@ -13,6 +13,7 @@ from planner.model.workload import Workload
 from planner.profiles.entries import LinkCost
 from planner.profiles.operators import Shape, layer_work
 from tests.builders import demo_profile
+from tests.unit.worker.model.experts.slot_order import added, exact_tilings
 from tests.unit.worker.model.experts.tilings import (
     MODEL,
     NAMES,
@@ -67,6 +68,17 @@ def test_the_routers_gradient_is_whole_and_equal_on_a_tp_group(tiling, found):
         assert all(router == of_replica[0] for router in of_replica)
         total += torch.tensor(of_replica[0], dtype=torch.float64)
     assert (total - weights["router"].grad).abs().max() <= WITHIN
+
+
+def test_under_every_tiling_a_tokens_rows_are_added_in_the_order_of_its_routes():
+    """In fp32 the order decides the bits of a sum of four; nothing else rounds here."""
+    own, other = ([added(r, slots) for r in range(RANKS)] for slots in ([0, 1, 2, 3], [3, 2, 1, 0]))
+    assert all(not torch.equal(one, two) for one, two in zip(own, other, strict=True))
+    answers = run_ranks("tests.unit.worker.model.experts.slot_order:claims", RANKS, LIMIT_S)
+    for answer in answers:
+        assert len(answer) == len(exact_tilings())
+        for tiling, (replica, found) in answer.items():
+            assert torch.equal(torch.tensor(found), own[replica]), tiling
 
 
 @pytest.fixture(scope="module")

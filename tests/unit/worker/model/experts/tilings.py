@@ -117,7 +117,7 @@ def _differences(rank: int, store: Any, epoch: int, plan: Plan) -> dict[str, Any
     seat = RankMap.of(plan).seats[rank]
     replica, replicas = seat.pipeline.replica, plan.templates[0].replicas
     world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity(), device=CPU)
-    with contextlib.closing(_Leaving(world)):
+    with contextlib.closing(Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
         place = expert_place(seat, world)
@@ -204,7 +204,7 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
     patch.setattr(Group, "all_to_all_", counted)
     patch.setattr(Group, "all_reduce_", ring)
     world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity(), device=CPU)
-    with contextlib.closing(_Leaving(world)):
+    with contextlib.closing(Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
         own = _own_experts(seat, whole())
@@ -220,9 +220,12 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
     return sent
 
 
-class _Leaving:
+class Leaving:
+    """A world that is left where it is closed."""
+
     def __init__(self, world: World) -> None:
         self._world = world
 
     def close(self) -> None:
+        """Leave it, with the others."""
         self._world.leave(wait=True)
