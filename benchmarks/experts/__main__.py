@@ -5,7 +5,7 @@
 All sides train in turns, a few steps each, in one run, so that other work on the machine meets all
 of them.  A dense model has feed-forward blocks as wide as the experts that a token visits.  Ranks
 of an EP group also exchange rows alone, beside gloo's own all-to-all of the same bytes.
-Writes docs/results/experts.md and a picture.
+Writes docs/results/experts.md and a picture; `benchmarks.experts.state` writes the last section.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import pytest
 
+from benchmarks.experts.state import TITLE
 from benchmarks.pages import PAGES, header
 from planner.model.experts import Experts
 from planner.model.shape import ModelShape
@@ -84,7 +85,9 @@ def main() -> None:
     text = report(rates, exchanges(), turns)
     print(text)
     if turns >= TURNS:
-        (PAGES / "experts.md").write_text(text, encoding="utf-8")
+        page = PAGES / "experts.md"
+        _, title, last = page.read_text(encoding="utf-8").partition(TITLE)
+        page.write_text(f"{text}\n{title}{last}", encoding="utf-8")
         picture(rates, PAGES / "experts.svg")
 
 
