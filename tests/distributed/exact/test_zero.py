@@ -25,6 +25,7 @@ from worker.training_settings import LossScale
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]  # imports DeepSpeed, forks ranks
 STEPS = 4
+LASTING = 50  # steps of the jobs that must not drift apart, with an update after update
 VARIANTS = {"without": (0, 0), "with": (1, 1), "mixed": (0, 1), "restored": (1, 0)}
 LOSSES = {"without": (0, 0), "with": (1, 1), "mixed": (1, 0)}
 COUNTED = {"without": (0, 0), "with": (1, 1)}
@@ -104,6 +105,25 @@ def counted_bias() -> Case:
     return replace(case, spec=spec, plans=(plans[0], plans[1]))
 
 
+def lasting() -> list[Case]:
+    """A mixture in fp32, a dense model in bf16 and a mixture in fp16, of many steps."""
+    found = jobs()[1:4]
+    assert [case.spec.precision for case in found] == ["fp32", "bf16", "fp16"]
+    spec = {"steps": LASTING}
+    return [replace(case, spec=case.spec.model_copy(update=spec)) for case in found]
+
+
+def parts() -> dict[str, list[tuple[Case, dict[str, tuple[int, int]], int | None]]]:
+    """(job, its variants, the GPU that it loses) of each part of the tests."""
+    few = [{name: VARIANTS[name] for name in names} for names in IN_SAMPLE]
+    sample = zip(jobs()[:SAMPLE], few, [None] * SAMPLE, strict=True)
+    return {
+        "sample": [*sample, (counted_bias(), COUNTED, None), (recovery(), LOSSES, LOST)],
+        "campaign": [(case, VARIANTS, None) for case in jobs()[SAMPLE:]],
+        "lasting": [(case, COUNTED, None) for case in lasting()],
+    }
+
+
 def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     """Of each job, the rows of each variant on this GPU."""
     with contextlib.redirect_stdout(sys.stderr):
@@ -112,15 +132,9 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
         warm_up()
         os.environ["LOCAL_RANK"] = "0"
         begin()
-        first, last, prefix = json.loads(os.environ["WANTED"])
+        part, prefix = json.loads(os.environ["WANTED"])
         found, epoch = [], 1
-        few = [{name: VARIANTS[name] for name in names} for names in IN_SAMPLE]
-        wanted = [
-            (case, VARIANTS if first else few[index], None)
-            for index, case in enumerate(jobs()[first:last])
-        ]
-        further = [(counted_bias(), COUNTED, None), (recovery(), LOSSES, LOST)]
-        for case, variants, lost in [*wanted, *([] if first else further)]:
+        for case, variants, lost in parts()[part]:
             rows = {}
             for variant, (before, after) in variants.items():
                 plans = case.plans[0].with_zero(before), case.plans[1].with_zero(after)
@@ -131,11 +145,11 @@ def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     return found
 
 
-def ranks_find(folder: Any, first: int, last: int) -> list[list[dict[str, Any]]]:
-    """By job, what each GPU answered."""
+def ranks_find(folder: Any, part: str) -> list[list[dict[str, Any]]]:
+    """By job of a part, what each GPU answered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VAULT", str(folder / "vault"))
-        patch.setenv("WANTED", json.dumps([first, last, prepared_lines(folder)]))
+        patch.setenv("WANTED", json.dumps([part, prepared_lines(folder)]))
         answers = run_ranks("tests.distributed.exact.test_zero:claims", GPUS, LIMIT_S)
     return [list(of_job) for of_job in zip(*answers, strict=True)]
 
@@ -166,7 +180,7 @@ def claimed(case, answers):
 
 def test_owners_train_move_save_load_and_recover_the_bits_of_a_job_without_zero(tmp_path):
     """Of a lost owner, survivors get rows that it updated alone from those of another template."""
-    *sample, biased, recovered = ranks_find(tmp_path, 0, SAMPLE)
+    *sample, biased, recovered = ranks_find(tmp_path, "sample")
     for case, answers in zip(jobs(), sample, strict=False):
         claimed(case, answers)
     norms = {value for (_, what), value in known(sample[0], "with").items() if what == "norm"}
@@ -182,9 +196,17 @@ def test_owners_train_move_save_load_and_recover_the_bits_of_a_job_without_zero(
 
 @pytest.mark.system
 def test_so_they_do_in_other_models_and_precisions(tmp_path):
-    found = ranks_find(tmp_path, SAMPLE, SAMPLE + CAMPAIGN)
+    found = ranks_find(tmp_path, "campaign")
     for case, answers in zip(jobs()[SAMPLE:], found, strict=True):
         claimed(case, answers)
+
+
+@pytest.mark.system
+def test_fifty_steps_have_the_bits_of_fifty_without_zero(tmp_path):
+    """The plan changes after half of them."""
+    for case, answers in zip(lasting(), ranks_find(tmp_path, "lasting"), strict=True):
+        claimed(case, answers)
+        assert {row["step"] for row in answers[0]["with"]} == set(range(1, LASTING + 1))
 
 
 def test_the_jobs_share_the_state_of_dense_and_expert_tensors_among_replicas():

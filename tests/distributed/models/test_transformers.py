@@ -22,7 +22,7 @@ from worker.contract import TrainingSpec
 # imports transformers and DeepSpeed, forks ranks
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(700)]
 BATCH, LENGTH, STEPS = 4, 16, 12
-LOGITS, GRADIENTS = 1e-5, 1e-4  # absolute; of a tensor's largest
+LOGITS, GRADIENTS = 1e-5, 1e-5  # absolute; of a tensor's largest
 LOSSES = 1e-5  # absolute, over all steps
 PADDING = ord("e")  # many of the text's tokens
 _NO_DROPOUT = {"embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "dropout": 0.0}
@@ -59,6 +59,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen3": {"pad_token_id": -1},  # torch counts from the end
     "mixtral": {"sliding_window": 9},
     "qwen3_moe": {},  # whose weights of a token's experts do not sum to 1
+    "qwen3_moe renormalised": {"norm_topk_prob": True},  # here they do
     "deepseek_v2": {"rope_parameters": _YARN},
     "deepseek_v2 groups": {
         "topk_method": "group_limited_greedy",
@@ -71,9 +72,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
     "deepseek_v3": {"rope_parameters": {**_YARN, "mscale": 0.5}},
 }
-MIXTURES = ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v2 groups", "deepseek_v3")
+MIXTURES = tuple(kind for kind in CHANGES if kind.startswith(("mixtral", "qwen3_moe", "deepseek")))
 GPUS = 4
-LIMIT_S = 600.0  # of eleven families; on a busy machine
+LIMIT_S = 600.0  # of all families; on a busy machine
 
 
 def tiled(text: str, ep: int, etp: int, micro_batch: int, *counts: int) -> FilledTemplate:

@@ -15,6 +15,7 @@ from planner.profiles.operators import Shape, layer_work
 from tests.builders import demo_profile
 from tests.unit.worker.model.experts.slot_order import added, exact_tilings
 from tests.unit.worker.model.experts.tilings import (
+    MANY,
     MODEL,
     NAMES,
     RANKS,
@@ -39,7 +40,11 @@ def found():
 
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_results_and_gradients_of_tokens_are_those_of_a_loop(tiling, found):
-    told = [of for of in found[tiling] if of]
+    tokens_are_right(found[tiling])
+
+
+def tokens_are_right(answers):
+    told = [of for of in answers if of]
     assert told
     for of in told:
         assert of["result"] <= WITHIN
@@ -48,10 +53,14 @@ def test_results_and_gradients_of_tokens_are_those_of_a_loop(tiling, found):
 
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_gradients_of_all_ranks_that_have_an_expert_add_up_to_the_loops(tiling, found):
-    _, _, weights = looped(RANKS // int(tiling.split()[0]))
+    experts_are_right(tiling, found[tiling])
+
+
+def experts_are_right(tiling, answers):
+    _, _, weights = looped(len(answers) // int(tiling.split()[0]))
     for index, (name, dim) in enumerate(zip(NAMES, (1, 1, 2), strict=True)):
         total = torch.zeros_like(weights[name])
-        for of in filter(None, found[tiling]):
+        for of in filter(None, answers):
             block, ep, part, etp = of["box"]
             box = total.chunk(ep)[block].chunk(etp, dim=dim)[part]
             box += torch.tensor(of["experts"][index], dtype=torch.float64)
@@ -60,9 +69,13 @@ def test_gradients_of_all_ranks_that_have_an_expert_add_up_to_the_loops(tiling, 
 
 @pytest.mark.parametrize("tiling", TILINGS)
 def test_the_routers_gradient_is_whole_and_equal_on_a_tp_group(tiling, found):
-    _, _, weights = looped(RANKS // int(tiling.split()[0]))
+    the_router_is_right(tiling, found[tiling])
+
+
+def the_router_is_right(tiling, answers):
+    _, _, weights = looped(len(answers) // int(tiling.split()[0]))
     total, seen = torch.zeros_like(weights["router"]), {}
-    for of in filter(None, found[tiling]):
+    for of in filter(None, answers):
         seen.setdefault(of["replica"], []).append(of["router"])
     for of_replica in seen.values():
         assert all(router == of_replica[0] for router in of_replica)
@@ -79,6 +92,17 @@ def test_under_every_tiling_a_tokens_rows_are_added_in_the_order_of_its_routes()
         assert len(answer) == len(exact_tilings())
         for tiling, (replica, found) in answer.items():
             assert torch.equal(torch.tensor(found), own[replica]), tiling
+
+
+@pytest.mark.system
+def test_under_every_tiling_of_eight_ranks_all_of_it_is_so():
+    answers = run_ranks("tests.unit.worker.model.experts.tilings:claims_of_eight", MANY, 240.0)
+    assert len(answers[0]) == len(tilings(MANY)) == 40
+    for tiling in answers[0]:
+        of_tiling = [answer[tiling] for answer in answers]
+        tokens_are_right(of_tiling)
+        experts_are_right(tiling, of_tiling)
+        the_router_is_right(tiling, of_tiling)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""Tokens that visit experts under every tiling of four ranks, beside a loop over all experts.
+"""Tokens that visit experts under every tiling of four or eight ranks, beside a loop over all.
 
-`claims` runs on each rank: how far its results and gradients are from those of the loop.
+`claims` runs on each of four ranks, and `claims_of_eight` on each of eight: how far its results and
+gradients are from those of the loop.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from worker.model.parallel import TensorParallel
 from worker.world.group import Group
 from worker.world.world import World, rank_sets
 
-RANKS = 4
+RANKS, MANY = 4, 8
 MODEL = ModelShape(
     name="tiled",
     layers=1,
@@ -35,25 +36,25 @@ MODEL = ModelShape(
     ffn=8,
     vocab=8,
     head_width=2,
-    experts=Experts(count=4, per_token=2, ffn=8),
+    experts=Experts(count=8, per_token=2, ffn=8),
 )
-TOKENS = (5, 0, 7, 1)  # of each replica; of one none visits an expert
+TOKENS = (5, 0, 7, 1, 3, 2, 0, 6)  # of each replica; of some none visits an expert
 EMPTY = 3  # tokens of an empty micro-batch
 NAMES = ("experts_gate", "experts_up", "experts_down")
 
 
-def tilings() -> list[tuple[int, int, int]]:
-    """(TP, EP, ETP) of every way to divide the four ranks."""
-    degrees = (1, 2, 4)
+def tilings(ranks: int = RANKS) -> list[tuple[int, int, int]]:
+    """(TP, EP, ETP) of every way to divide the ranks."""
+    degrees = [degree for degree in (1, 2, 4, 8) if degree <= ranks]
     return [
-        (tp, ep, etp) for tp in degrees for ep in degrees for etp in degrees if ep * etp <= RANKS
+        (tp, ep, etp) for tp in degrees for ep in degrees for etp in degrees if ep * etp <= ranks
     ]
 
 
-def plan_of(tp: int, ep: int, etp: int) -> Plan:
+def plan_of(tp: int, ep: int, etp: int, ranks: int = RANKS) -> Plan:
     """One stage on all ranks."""
     stage = Stage(gpu_type="demo-fast", tp=tp, layers=1, ep=ep, etp=etp)
-    count = RANKS // tp
+    count = ranks // tp
     spots = (
         PlacedStage(0, replica, 0, "a", tuple(range(replica * tp, (replica + 1) * tp)))
         for replica in range(count)
@@ -64,8 +65,8 @@ def plan_of(tp: int, ep: int, etp: int) -> Plan:
 def whole() -> dict[str, torch.Tensor]:
     """The experts and the router, fp64."""
     draw = torch.Generator().manual_seed(3)
-    shapes = {"router": (4, 6), "experts_gate": (4, 8, 6), "experts_up": (4, 8, 6)}
-    shapes["experts_down"] = (4, 6, 8)
+    shapes = {"router": (8, 6), "experts_gate": (8, 8, 6), "experts_up": (8, 8, 6)}
+    shapes["experts_down"] = (8, 6, 8)
     return {
         name: torch.randn(shape, generator=draw, dtype=torch.float64)
         for name, shape in shapes.items()
@@ -105,18 +106,27 @@ def slope(of: torch.Tensor) -> torch.Tensor:
 
 
 def claims(rank: int, store: Any) -> dict[str, Any]:
-    """{tiling: {what: largest difference}} of this rank."""
+    """{tiling: {what: largest difference}} of this rank of four."""
+    return _of_tilings(rank, store, RANKS)
+
+
+def claims_of_eight(rank: int, store: Any) -> dict[str, Any]:
+    """Likewise of eight."""
+    return _of_tilings(rank, store, MANY)
+
+
+def _of_tilings(rank: int, store: Any, ranks: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     return {
-        f"{tp} {ep} {etp}": _differences(rank, store, index, plan_of(tp, ep, etp))
-        for index, (tp, ep, etp) in enumerate(tilings())
+        f"{tp} {ep} {etp}": _differences(rank, store, index, plan_of(tp, ep, etp, ranks))
+        for index, (tp, ep, etp) in enumerate(tilings(ranks))
     }
 
 
 def _differences(rank: int, store: Any, epoch: int, plan: Plan) -> dict[str, Any]:
     seat = RankMap.of(plan).seats[rank]
     replica, replicas = seat.pipeline.replica, plan.templates[0].replicas
-    world = World(store, epoch, rank, RANKS, rank_sets(MODEL, plan), Activity(), device=CPU)
+    world = World(store, epoch, rank, plan.gpus, rank_sets(MODEL, plan), Activity(), device=CPU)
     with contextlib.closing(Leaving(world)):
         tp = TensorParallel(seat.tp, seat.slot, world.groups.get(seat.tp_ranks))
         tp = tp if seat.tp > 1 else TensorParallel()
@@ -209,9 +219,9 @@ def _sent(rank: int, store: Any, epoch: int, plan: Plan, patch: Any) -> list[int
         tp = tp if seat.tp > 1 else TensorParallel()
         own = _own_experts(seat, whole())
         h = torch.ones(TRAVELLERS, MODEL.hidden, dtype=torch.float64, requires_grad=True) * 1.0
-        numbers = torch.arange(2 * TRAVELLERS).view(TRAVELLERS, 2) % 4
+        numbers = torch.arange(2 * TRAVELLERS).view(TRAVELLERS, 2) % 8
         weights = torch.ones(TRAVELLERS, 2, dtype=torch.float64, requires_grad=True)
-        routes = Routes(numbers, weights, torch.ones(TRAVELLERS, 4))
+        routes = Routes(numbers, weights, torch.ones(TRAVELLERS, 8))
         place = expert_place(seat, world)
         stack = Stack(own[0], own[1], own[2], torch.relu)
         out = visited(h, routes, place, tp, stack)
