@@ -100,7 +100,7 @@ def _distance(
     ]
     plain = [of for of, _ in trained]
     worst = min(_apart(losses, one[: len(losses)]) for one in plain)
-    elsewhere = min(_elsewhere(routes, of[: len(losses)]) for of in visits)
+    elsewhere = min(elsewhere_of(routes, of[: len(losses)]) for of in visits)
     if spec.precision == "fp32":
         assert elsewhere == 0, f"{case}: {elsewhere} visits are of other experts"
         _assert_counted(case, bits, trained[0][1])
@@ -120,7 +120,7 @@ def _assert_counted(case: Case, bits: dict[str, str], weights: dict[str, Any]) -
             assert bits[f"state {tensor.name}/0/0"] == wanted, str(case)
 
 
-def _elsewhere(routes: list[Visits], plain: list[Visits]) -> int:
+def elsewhere_of(routes: list[Visits], plain: list[Visits]) -> int:
     """Visits of the one that are of other experts in the other."""
     found = 0
     for own, theirs in zip(routes, plain, strict=True):
