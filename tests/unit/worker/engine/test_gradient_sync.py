@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from planner.model.tensors import model_tensors
 from planner.plans.pieces import holders
 from planner.plans.ranks import RankMap
 from planner.plans.regions import common_refinement
-from tests.builders import seat_pieces
+from tests.builders import piece_shapes, seat_pieces
+from tests.distributed.pods import place, template
+from tests.families import MIXTURES
 from tests.peak_memory import peak_bytes
 from tests.unit.worker.changes import MODEL, cut, plan
 from tests.unit.worker.ranks import run_ranks
@@ -26,6 +29,14 @@ from worker.world.world import World, rank_sets
 
 UNEQUAL = plan("2x1+1x1", "1x2")
 WEIGHTS = (0.75, 0.25)  # of the two pipelines: three quarters of the batch, and one
+MIXTURE = MIXTURES["mixtral"]
+SPREAD = place(  # EP 2 over two replicas, then two replicas with all experts each
+    (
+        replace(one := template("1x4", 1, 1, 1), stages=(replace(one.stages[0], ep=2, etp=1),)),
+        template("1x4", 1, 1, 1),
+    ),
+    [("a", gpu) for gpu in range(4)],
+)
 SHAPES = ("1x2", "2x2", "4x2", "1x1+1x1", "2x1+1x1", "1x1+4x1")
 
 
@@ -165,6 +176,32 @@ def test_all_holders_of_a_piece_get_the_same_bits_of_the_weighted_sum(sums):
         expected_squares.append(torch.tensor(told[0]).double().square().sum().item())
     assert all(squares == found[0][1] for _, squares in found)
     assert found[0][1] == pytest.approx(expected_squares, rel=1e-9)
+
+
+def claims_of_experts(rank, store):
+    """{piece: its numbers}, once summed, of one of four ranks, whose gradients are its number."""
+    seat = RankMap.of(SPREAD).seats[rank]
+    world = World(store, 1, rank, 4, rank_sets(MIXTURE, SPREAD), Activity(), device=CPU)
+    cuts = common_refinement([SPREAD])
+    shapes = piece_shapes(MIXTURE, cuts)
+    gradients = {
+        piece: torch.full(shapes[piece], rank + 1.0) for piece in seat_pieces(MIXTURE, seat, cuts)
+    }
+    GradientSync(MIXTURE, SPREAD, seat, world, lambda: gradients).sum_()
+    world.leave(wait=True)
+    return {repr(tuple(piece)): gradient.unique().tolist() for piece, gradient in gradients.items()}
+
+
+@pytest.mark.slow
+def test_gradients_of_experts_are_added_over_all_copies_and_divided_by_nothing():
+    answers = run_ranks("tests.unit.worker.engine.test_gradient_sync:claims_of_experts", 4)
+    copies = set()
+    for piece, owners in holders(MIXTURE, SPREAD).items():
+        ranks = sorted(rank for of in owners for rank in of)
+        copies |= {len(ranks)} if "experts" in piece.tensor else set()
+        for rank in ranks:
+            assert answers[rank][repr(tuple(piece))] == [sum(ranks) + len(ranks)]
+    assert copies == {3}  # one of the first template, two of the second
 
 
 @pytest.mark.parametrize("other", [math.inf, -math.inf, math.nan])
