@@ -79,7 +79,7 @@ def main() -> None:
     before = page.read_text(encoding="utf-8").partition(TITLE)[0].rstrip()
     page.write_text(f"{before}\n\n{section(rows)}", encoding="utf-8")
     picture(rows, PAGES / "experts_state.svg")
-    print(section(rows))
+    print(page.read_text(encoding="utf-8").partition(TITLE)[2])
 
 
 def rows_of(model: ModelShape) -> Iterator[Row]:
