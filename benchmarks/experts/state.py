@@ -181,7 +181,7 @@ def picture(rows: Sequence[Row], path: Path) -> None:
         axis.set_title(f"{precision}: dots are ranks, lines the rule", fontsize="small")
         axis.set_xlabel("replicas")
         axis.set_xticks(list(TILINGS))
-        axis.set_ylim(bottom=0)
+    axes[0].set_ylim(bottom=0)  # of both, once all is drawn
     axes[0].set_ylabel("MiB of a rank's state")
     axes[-1].legend(fontsize="x-small")
     figure.tight_layout()
