@@ -13,11 +13,9 @@ import faulthandler
 import json
 import os
 import random
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 

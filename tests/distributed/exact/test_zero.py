@@ -126,12 +126,7 @@ def parts() -> dict[str, list[tuple[Case, dict[str, tuple[int, int]], int | None
 
 def claims(gpu: int, store: Any) -> list[dict[str, Any]]:
     """Of each job, the rows of each variant on this GPU."""
-    with contextlib.redirect_stdout(sys.stderr):
-        from worker.engine.deepspeed import begin, warm_up
-
-        warm_up()
-        os.environ["LOCAL_RANK"] = "0"
-        begin()
+    with engine_loaded():
         part, prefix = json.loads(os.environ["WANTED"])
         found, epoch = [], 1
         for case, variants, lost in parts()[part]:
