@@ -26,6 +26,7 @@ import click
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
+WRITTEN = ("docs/**", "benchmarks/**/*.json")  # by benchmarks
 FORMS = {
     "Command": r"`.+",
     "Date": r"\d{4}-\d\d-\d\d\b.*",
@@ -65,14 +66,26 @@ def processor() -> str:
     return platform.processor() or "unknown"
 
 
-def commit_of_checkout() -> str:
-    """The commit of this checkout, `-dirty` where files differ; "unknown" outside of git."""
-    git = ("git", "describe", "--always", "--exclude=*", "--abbrev=8", "--dirty")
-    try:
-        done = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+def commit_of_checkout(root: Path = ROOT) -> str:
+    """The commit of a checkout, `-dirty` where its code differs; "unknown" outside of git.
+
+    What a benchmark itself writes, pages and stored figures, is no code.
+    """
+    commit = _git(root, "describe", "--always", "--exclude=*", "--abbrev=8")
+    if not commit:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    code = (".", *(f":(exclude,glob){files}" for files in WRITTEN))
+    return commit + ("-dirty" if _git(root, "diff", "--name-only", "HEAD", "--", *code) else "")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            ("git", *arguments), cwd=root, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()
 
 
 def header(command: str, measures: Sequence[str], conditions: str) -> str:

@@ -31,8 +31,8 @@ MOST_ROWS = 16
 NOTES = "## Notes\n"
 ABOUT = """\
 Lines of `.py` files, with comments, docstrings and blanks. The planner has its share of
-`heddle/`: the files that stood in `planner/cli` before. The product is the five packages,
-the planner among them. Benchmarks stood in `tests/benchmarks` before, and count as such."""
+`heddle/`: the files that were the planner's own commands before. The product is the five packages,
+the planner among them. Benchmarks stood among the tests before, and count as such."""
 
 
 def git(*words: str, given: str = "") -> bytes:

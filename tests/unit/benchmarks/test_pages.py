@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pages import ROOT, faults_of_header, faults_of_names, header, headers
+from benchmarks.pages import (
+    ROOT,
+    commit_of_checkout,
+    faults_of_header,
+    faults_of_names,
+    header,
+    headers,
+)
 from benchmarks.stale import changed_lines, marked
 
 BENCHMARKS = ROOT / "benchmarks"
@@ -117,3 +124,24 @@ def test_readme_marks_a_page_behind_every_link_to_it():
     assert not marked(f"({link}, median)", "start.md", "d63b96a9")
     assert marked(f"({link} of `d63b96a9`, median)", "start.md", "d63b96a9")
     assert not marked(f"({link} of d63b96a9), {link}", "start.md", "d63b96a9")
+
+
+def test_a_checkout_is_dirty_by_its_code_and_not_by_what_benchmarks_write(tmp_path):
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+        subprocess.run(("git", *who, *arguments), cwd=tmp_path, check=True, capture_output=True)
+
+    files = ("planner/rule.py", "docs/results/page.md", "benchmarks/part/found.json")
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).write_text("before")
+    assert commit_of_checkout(tmp_path) == "unknown"
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "all")
+    clean = commit_of_checkout(tmp_path)
+    for file in files[1:]:
+        (tmp_path / file).write_text("after")
+    assert commit_of_checkout(tmp_path) == clean
+    (tmp_path / files[0]).write_text("after")
+    assert commit_of_checkout(tmp_path) == clean + "-dirty"
