@@ -10,8 +10,8 @@ picture.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import matplotlib as mpl
 
@@ -47,7 +47,8 @@ TITLE = "## State of a rank by ZeRO"
 MIB = 2**20
 
 
-class Row(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
     """One plan.
 
     Attributes:
@@ -92,7 +93,14 @@ def rows_of(model: ModelShape) -> Iterator[Row]:
                     seats = RankMap.of(plan).seats
                     found = tuple(allocated_bytes(model, seat, precision) for seat in seats)
                     rule = rule_bytes(model, plan, precision)
-                    yield Row(precision, ep, replicas, zero, found, rule)
+                    yield Row(
+                        precision=precision,
+                        ep=ep,
+                        replicas=replicas,
+                        zero=zero,
+                        found=found,
+                        rule=rule,
+                    )
 
 
 def plan_of(model: ModelShape, replicas: int, ep: int) -> Plan:

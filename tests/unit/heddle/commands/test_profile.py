@@ -44,8 +44,8 @@ def test_a_measured_profile_is_planned_with(tmp_path):
         ("--gpu-type '' --device cpu", ("Malformed", "gpu_type")),
         ("--gpu-type x/y --device cpu", ("Malformed", "gpu_type")),
         ("--gpu-type links --device cpu", ("Malformed", "gpu_type")),
-        ("--gpu-type x --output-path /dev/null --device cpu", ("Unwritable", None)),
-        ("--gpu-type x --output-path /dev/null --device cpu links", ("Unwritable", None)),
+        ("--gpu-type x --output-path /dev/null --device cpu", ("Unwritable", "output_path")),
+        ("--gpu-type x --output-path /dev/null --device cpu links", ("Unwritable", "output_path")),
     ],
 )
 def test_what_cannot_be_measured_is_one_sentence(line, mistake):

@@ -39,7 +39,9 @@ def test_the_next_engine_tells_the_window_of_the_rank():
 def test_once_all_have_met_there_is_all_that_a_switch_needs():
     services = InMemory()
     found = ended(prepare(services))
-    move, store, transport, own, successor, start = found.result
+    prepared = found.result
+    move, store, transport = prepared.move, prepared.store, prepared.transport
+    own, successor, start = prepared.connections, prepared.successor, prepared.start
     assert start is None  # the state moves
     assert (move.transport_rank, store, transport.rank) == (1, services.store, 1)
     assert own == frozenset()
@@ -67,7 +69,7 @@ def test_a_move_is_planned_for_the_wire_of_the_rank():
 
 def test_the_engine_is_built_on_the_home_of_the_seat():
     services = InMemory()
-    *_, successor, _ = ended(prepare(services, slot=0)).result
+    successor = ended(prepare(services, slot=0)).result.successor
     (build,) = services.builds
     assert (build.seat, build.plan, build.world) == (RankMap.of(NEW).seats[0], NEW, services.world)
     assert build.shards is successor.target.shards
@@ -77,7 +79,7 @@ def test_the_engine_is_built_on_the_home_of_the_seat():
 
 def test_at_the_start_of_a_job_the_state_is_that_of_its_seed():
     services = InMemory()
-    *_, successor, _ = ended(prepare(services, directive=change(None, NEW))).result
+    successor = ended(prepare(services, directive=change(None, NEW))).result.successor
     weight, *moments = successor.target.shards["2.q"]
     assert torch.equal(weight, initial_rows(1, INITIAL_DEVIATION, find_tensor(MODEL, "2.q"), 0, 16))
     assert not any(moment.any() for moment in moments)
