@@ -135,7 +135,7 @@ def page() -> str:
             sizes({commit: parts(lines) for commit, lines in files.items()}),
             f"## What grew since {AFTER}",
             table(["folder", "after", "today", "growth"], grown),
-            f"## What was cut since {AFTER}",
+            f"## Cuts since {AFTER}",
             "Commits by added less removed lines of `.py` files.",
             table(["lines", "commit", "subject"], cut),
         )

@@ -46,14 +46,19 @@ def test_ranks_of_one_node_share_its_nic():
     assert sync_seconds(workload(), ranks, demo_profile(), {})[0] == pytest.approx(expected_s)
 
 
-def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
-    """NCCL's ring leaves a node once, however many replicas of a piece it has there."""
+def two_on_one_node_and_one() -> RankMap:
+    """Three replicas of one stage: two on node a, one on node b."""
     row = template("1x6", 1, (1, 1, 1))
     where = tuple(
         PlacedStage(0, r, 0, node, (gpu,))
         for r, (node, gpu) in enumerate((("a", 0), ("a", 1), ("b", 0)))
     )
-    ranks = RankMap.of(Plan((row,), where))
+    return RankMap.of(Plan((row,), where))
+
+
+def test_where_rings_are_known_holders_of_one_node_enter_its_nic_once():
+    """NCCL's ring leaves a node once, however many replicas of a piece it has there."""
+    ranks = two_on_one_node_and_one()
     plain = demo_profile()
     known = replace(plain, rings={"demo-fast": {2: plain.inside_node("demo-fast")}})
     each, once = (max(sync_seconds(workload(), ranks, profile, {})) for profile in (plain, known))
@@ -76,12 +81,7 @@ def test_each_bucket_waits_a_latency():
 
 
 def test_a_ring_over_nodes_goes_at_the_pace_of_a_slower_link_inside_one():
-    row = template("1x6", 1, (1, 1, 1))
-    where = tuple(
-        PlacedStage(0, r, 0, node, (gpu,))
-        for r, (node, gpu) in enumerate((("a", 0), ("a", 1), ("b", 0)))
-    )
-    ranks = RankMap.of(Plan((row,), where))
+    ranks = two_on_one_node_and_one()
     plain = demo_profile()
     slow = replace(plain.between_nodes(), bandwidth_bytes_per_s=1e6)
     known = replace(plain, rings={"demo-fast": {2: slow}})
