@@ -18,8 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.pages import header
-from benchmarks.stall import ROOT
+from benchmarks.pages import ROOT, header
 from tests.cluster.api import NODES, Json, condition, gpus
 from tests.cluster.assets import KUBERNETES_VERSION
 from tests.cluster.cluster import Cluster

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.pages import header
-from benchmarks.stall import ROOT
+from benchmarks.pages import ROOT, header
 
 PAIRS = 5
 GOAL = 1.5

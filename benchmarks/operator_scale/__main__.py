@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.operator_scale.control_plane import measure
 from benchmarks.operator_scale.document import report, with_section
 from benchmarks.operator_scale.sizes import Sizes
-from benchmarks.stall import ROOT
+from benchmarks.pages import ROOT
 
 WITHIN_S = 280.0
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from benchmarks.operator_scale.document import with_section
-from benchmarks.pages import header
-from benchmarks.stall import ROOT
+from benchmarks.pages import ROOT, header
 from tests.pure_core import PureCore
 
 TITLE = "## The pure core, of one job"

@@ -15,7 +15,7 @@ from benchmarks.paper.cells import Cell
 from benchmarks.paper.measured.emulated_job import BATCH, MODEL, SLOWDOWN, Size, train
 from benchmarks.paper.planners import plan_cell
 from benchmarks.paper.tables import HEDDLE, table
-from benchmarks.stall import table as parts_table
+from benchmarks.stall.parts import table as parts_table
 from planner.training.composition_sets import ListedComposition
 
 REPEATS = 4

@@ -17,9 +17,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import header
+from benchmarks.pages import ROOT, header
+from benchmarks.stall.parts import table
 
-ROOT = Path(__file__).parents[1]
 MEASURES = ("worker", "migration", "heddle_operator")
 STEPS = 80
 GOALS_S = {"join": 0.3, "drain": 0.3, "loss, from the kill": 0.6}
@@ -30,8 +30,8 @@ def run_demo() -> dict[str, Any]:
     heddle = str(Path(sys.executable).parent / "heddle")
     here = Path(__file__).parent
     command = [heddle, "demo", "--headless", "--output", "json", "--steps", str(STEPS)]
-    command += ["--nodes", str(here / "stall_nodes.yaml")]
-    command += ["--script", str(here / "stall_script.yaml")]
+    command += ["--nodes", str(here / "nodes.yaml")]
+    command += ["--script", str(here / "script.yaml")]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
@@ -39,34 +39,6 @@ def run_demo() -> dict[str, Any]:
         raise SystemExit(f"the demo ended with {done.returncode}: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
-
-
-def table(runs: list[dict[str, Any]]) -> list[str]:
-    """Rows of the stall by reason and part: median and maximum over all runs, in milliseconds."""
-    parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for run in runs:
-        for epoch in run["epochs"]:
-            change = epoch["reconfiguration"]
-            if change is None:
-                continue
-            row = parts[epoch["reason"]]
-            row["stall_s"].append(change["stall_s"])
-            for name, seconds in change["parts"].items():
-                row[name].append(seconds)
-    names = list(dict.fromkeys(name for row in parts.values() for name in row))
-    lines = [
-        "| part | "
-        + " | ".join(f"{r} (n={len(row['stall_s'])})" for r, row in parts.items())
-        + " |"
-    ]
-    lines.append("| --- |" + " --- |" * len(parts))
-    for name in names:
-        cells = [
-            f"{1e3 * statistics.median(row[name]):.0f} / {1e3 * max(row[name]):.0f}"
-            for row in parts.values()
-        ]
-        lines.append(f"| {name.removesuffix('_s')} | " + " | ".join(cells) + " |")
-    return lines
 
 
 def report(runs: list[dict[str, Any]]) -> str:
