@@ -140,4 +140,5 @@ def test_of_a_thousand_hangs_none_lets_two_operators_write(seed):
     run_virtually(main())
     terms = [who for who, _ in itertools.groupby(server.writes)]
     assert len(set(terms)) == len(terms), "an operator wrote after its successor had"
-    assert len(terms) > 50  # the lease did change hands
+    # Three hangs of four reach the leader, and three of five of those outlast its lease.
+    assert len(terms) > HANGS // 4 // 10, "the lease hardly changed hands"
