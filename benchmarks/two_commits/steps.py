@@ -1,10 +1,10 @@
-"""Time of a step now, beside that of an earlier commit: what a change of the engine has cost.
+"""Time of a step at two commits: the cost of the changes between them.
 
-    python -m benchmarks.overhead.commits [--before COMMIT] [--pairs N]
+    python -m benchmarks.two_commits.steps [--before COMMIT] [--after COMMIT] [--pairs N]
 
 Ranks of both commits train the same in turns, a few steps each, so that other work on the machine
-meets both.  By default the earlier one is the last before the device seam.  Writes
-docs/results/step_time.md.
+meets both.  By default they are those before and after the device seam and the two planes came.
+Writes docs/results/step_time.md.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from torch.distributed import TCPStore
 
 from benchmarks.overhead.__main__ import CLOSE, PAIRS, PLANS, SIZES, spec_of
-from benchmarks.pages import PAGES, ROOT, header
+from benchmarks.pages import PAGES, header
+from benchmarks.two_commits.checkout import checked_out
 from worker.data.making.prepare import prepare
 
-BEFORE_SEAM = "e23f509c"
+BEFORE_SEAM, AFTER_SEAM = "e23f509c", "a995cc6e"
 CASES = (("one rank", "small"), ("2 stages", "small"))  # which show what a step costs at least
 LIMIT_S = 3600.0
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -57,14 +56,19 @@ def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", default=BEFORE_SEAM)
+    parser.add_argument("--after", default=AFTER_SEAM)
     parser.add_argument("--pairs", type=int, default=PAIRS)
     options = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as folder, checked_out(options.before) as before:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        checked_out(options.before) as before,
+        checked_out(options.after) as after,
+    ):
         data = Path(folder) / "text"
         prepare([Path(sysconfig.get_paths()["stdlib"])], data, 1_000_000)
         for plan, size in CASES:
-            then, now = measured(plan, size, str(data), before, options.pairs)
+            then, now = measured(plan, size, str(data), (before, after), options.pairs)
             ratios = [b / a for a, b in zip(then, now, strict=True)]
             rows.append(
                 f"| {plan} | {size} | {statistics.median(then):.3f} | "
@@ -72,30 +76,17 @@ def main() -> None:
                 f"{min(ratios):.2f} to {max(ratios):.2f} |"
             )
             print(rows[-1], flush=True)
-    (PAGES / "step_time.md").write_text(page(rows, options.before, options.pairs))
-
-
-@contextmanager
-def checked_out(commit: str) -> Iterator[Path]:
-    """The tree of a commit, for as long as the block lasts."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "before"
-        git = ("git", "-C", str(ROOT), "worktree")
-        subprocess.run([*git, "add", "--detach", "--quiet", str(tree), commit], check=True)
-        try:
-            yield tree
-        finally:
-            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
+    (PAGES / "step_time.md").write_text(page(rows, options))
 
 
 def measured(
-    name: str, size: str, data: str, before: Path, pairs: int
+    name: str, size: str, data: str, trees: tuple[Path, Path], pairs: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of the processor a step, summed over ranks, of each turn: before, and now."""
+    """Seconds of the processor a step, summed over ranks, of each turn, at both commits."""
     _, plan = PLANS[name]
     stores = [
         TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        for _ in ("before", "now", "turns")
+        for _ in ("before", "after", "turns")
     ]
     asked = {
         "plan": plan.to_json(),
@@ -111,7 +102,7 @@ def measured(
             env={**os.environ, "PYTHONPATH": str(tree), **ENVIRONMENT},
             stdout=subprocess.PIPE,
         )
-        for side, tree in enumerate((before, ROOT))
+        for side, tree in enumerate(trees)
         for rank in range(plan.gpus)
     ]
     told = [json.loads(rank.communicate(timeout=LIMIT_S)[0]) for rank in ranks]
@@ -126,20 +117,22 @@ def measured(
     return sums[0], sums[1]
 
 
-def page(rows: list[str], before: str, pairs: int) -> str:
+def page(rows: list[str], options: argparse.Namespace) -> str:
     """The page of results."""
-    command = f"python -m benchmarks.overhead.commits --before {before} --pairs {pairs}"
+    command = (
+        f"python -m benchmarks.two_commits.steps --before {options.before} "
+        f"--after {options.after} --pairs {options.pairs}"
+    )
     lines = [
-        "# Time of a step beside an earlier commit",
+        "# Time of a step at two commits",
         "",
         header(command, ["worker"], ", shared with other work."),
         "",
-        f"Seconds of the processor a step, summed over ranks: medians of {pairs} turns of each",
-        f"commit in one run. The ratio is that of a pair of turns. {before} is the last commit",
-        "before the device seam and the two planes, so the ratio holds all changes since then.",
-        "Losses of both agree to 1e-4.",
+        f"Before is {options.before}, after is {options.after}. Seconds are of the processor for a",
+        f"step, summed over ranks: medians of {options.pairs} turns of each commit in one run. The",
+        "ratio is that of a pair of turns. Losses of both agree to 1e-4.",
         "",
-        "| plan | model | before | now | ratio (median) | least to most |",
+        "| plan | model | before | after | ratio (median) | least to most |",
         "| --- | --- | --- | --- | --- | --- |",
         *rows,
     ]
