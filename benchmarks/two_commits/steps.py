@@ -21,7 +21,7 @@ from pathlib import Path
 
 from torch.distributed import TCPStore
 
-from benchmarks.overhead.__main__ import CLOSE, PAIRS, PLANS, SIZES, spec_of
+from benchmarks.overhead.__main__ import CLOSE, PAIRS, PLANS, SIZES
 from benchmarks.pages import PAGES, header
 from benchmarks.two_commits.checkout import checked_out
 from worker.data.making.prepare import prepare
@@ -36,12 +36,18 @@ import json, os, sys
 said = os.dup(1)
 os.dup2(2, 1)
 from torch.distributed import TCPStore
+from benchmarks.overhead.__main__ import NEVER, PLANS, SIZES
 from benchmarks.overhead.rank import _heddle, _in_turn
-from planner.plans.plan import Plan
 from planner.plans.ranks import RankMap
 from worker.contract import TrainingSpec
 asked = json.loads(sys.argv[1])
-plan, spec = Plan.from_json(asked["plan"]), TrainingSpec.model_validate(asked["spec"])
+_, plan = PLANS[asked["plan"]]
+model, length, _ = SIZES[asked["size"]]
+spec = TrainingSpec(
+    model=model.name, shape=model.to_json(), data=asked["data"], sequence_length=length,
+    global_batch=sum(one.samples for one in plan.templates), steps=100_000, learning_rate=3e-4,
+    warmup_steps=0, gradient_clip=NEVER,
+)
 own = TCPStore("127.0.0.1", asked["ports"][asked["side"]], is_master=False, wait_for_workers=False)
 turns = TCPStore("127.0.0.1", asked["ports"][2], is_master=False, wait_for_workers=False)
 step = _heddle(own, spec, plan, RankMap.of(plan).seats[asked["rank"]])
@@ -89,8 +95,9 @@ def measured(
         for _ in ("before", "after", "turns")
     ]
     asked = {
-        "plan": plan.to_json(),
-        "spec": spec_of(plan, size, data).model_dump(mode="json"),
+        "plan": name,
+        "size": size,
+        "data": data,
         "ports": [store.port for store in stores],
         "pairs": pairs,
         "steps": SIZES[size].steps,
