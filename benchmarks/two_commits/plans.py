@@ -29,6 +29,7 @@ from benchmarks.two_commits.checkout import checked_out
 KEPT = ROOT / "build" / "plans_of_commits"
 EVALUATIONS = (3_000, 12_000)
 SEEDS = (0, 1, 2, 3, 4)
+MODELS = ("llama3-8b", "qwen3-32b", "mixtral-8x7b", "qwen3-30b-a3b")
 MOST_MEAN_LOSS = 0.3  # points
 MOST_MEDIAN_LOSS = 3.0
 # Old commits have the compositions among their tests.
@@ -37,13 +38,11 @@ import hashlib, json, sys, time
 sys.path.insert(0, ".")
 try:
     from benchmarks.planner.compositions import cases
-    from benchmarks.planner.references import MODELS
 except ImportError:
     from tests.benchmarks.planner.compositions import cases
-    from tests.benchmarks.planner.references import MODELS
 from planner import plan
-budget, seed, done = json.loads(sys.argv[1])
-for model in MODELS:
+budget, seed, models, done = json.loads(sys.argv[1])
+for model in models:
     for case in cases():
         if [model, case.name] in done:
             continue
@@ -118,7 +117,7 @@ def plan_all(tree: Path, kept: Path, budget: int, seed: int) -> None:
     print(f"{kept.stem}: {budget} evaluations, seed {seed}", file=sys.stderr, flush=True)
     with kept.open("a") as rows:
         subprocess.run(
-            [sys.executable, "-c", PROGRAM, json.dumps([budget, seed, done])],
+            [sys.executable, "-c", PROGRAM, json.dumps([budget, seed, MODELS, done])],
             cwd=tree,
             env={**os.environ, "PYTHONPATH": str(tree)},
             stdout=rows,
