@@ -18,6 +18,7 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroup, Proces
 from migration.transport import FORM_S
 
 _TAG, _NEVER = 0, 1  # of messages, and of those that are never sent
+_WAITS = 5  # gloo waits so many times its timeout for a connection (its transport/tcp/pair.cc)
 
 
 class Message(NamedTuple):
@@ -84,7 +85,7 @@ def form_gloo(
         place: of this member.
         size: number of members.
         patience_s: for a member that is late at the store, and for every operation afterwards.
-        form_s: for all members to connect once all have met.
+        form_s: for each member to connect once all have met; a fifth of it for its address.
 
     Raises:
         RuntimeError: the members did not come or connect in time, or the store is gone.
@@ -93,7 +94,8 @@ def form_gloo(
     prefixed = PrefixStore(name, store)
     prefixed.set(f"here{place}", "")
     prefixed.wait([f"here{member}" for member in range(size)], patience)
-    group = ProcessGroupGloo(prefixed, place, size, timedelta(seconds=min(form_s, patience_s)))
+    limit = timedelta(seconds=min(form_s, patience_s) / _WAITS)
+    group = ProcessGroupGloo(prefixed, place, size, limit)
     group._set_default_timeout(patience)
     # Backend and ProcessGroup have the same methods; torch's stubs know only the latter's.
     return GlooGroup(cast("ProcessGroup", group), patience)

@@ -41,6 +41,11 @@ class StoreClient(Store):
         self._lock = threading.Lock()
         self._clones: list[StoreClient] = []
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the epoch of this store was given up, so that nothing more is to form."""
+        return self._is_cancelled()
+
     def close(self) -> None:
         """No call follows, here or in a clone."""
         for client in (self, *self._clones):

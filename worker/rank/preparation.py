@@ -170,7 +170,7 @@ class Preparation:
 
         Its connections are cut, unless some are NCCL's: a thread that serves one that was cut may
         not end.  Then store, transport and world end themselves, which cuts those of the store and
-        of gloo; for what forms meanwhile there is a deadline.
+        of gloo.  What forms meanwhile ends itself, by `worker.world.forming`.
         """
         if self._ends is not None:
             for end in reversed(self._ends):

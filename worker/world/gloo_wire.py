@@ -20,6 +20,7 @@ from migration.gloo_transport import REDUCE_OPS
 from migration.transport import ReduceOp
 from worker.control.connections import connections, cut
 from worker.control.store_client import PATIENCE_S
+from worker.world.forming import ends_if_given_up
 from worker.world.wire import OverHost, Work, own_share
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class GlooWire(OverHost):
         heartbeats; so the wire itself never stops waiting once it stands.
         """
         before = connections()
-        group = form_gloo(store, name, place, size, PATIENCE_S)
+        with ends_if_given_up(store):
+            group = form_gloo(store, name, place, size, PATIENCE_S)
         return cls(group, connections() - before)
 
     @property

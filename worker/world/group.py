@@ -12,6 +12,7 @@ import torch
 
 from migration.transport import Messages, ReduceOp
 from worker.control.activity import Activity
+from worker.world.forming import ends_if_given_up
 from worker.world.gloo_wire import GlooWire
 from worker.world.wire import FormWire, Wire, Work, abort_all
 
@@ -46,7 +47,8 @@ class Group:
         wire = form_wire(store, name, ranks.index(rank), len(ranks))
         group = cls(ranks, wire, activity)
         if wire.control is not None:  # the first message of a connection costs more
-            cls(ranks, wire.control, activity).all_reduce_(torch.zeros(1))
+            with ends_if_given_up(store, wire.control.abort):
+                cls(ranks, wire.control, activity).all_reduce_(torch.zeros(1))
         return group
 
     def control(self, activity: Activity) -> Group | None:

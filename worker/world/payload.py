@@ -22,6 +22,7 @@ from worker.device.broken import Broken
 from worker.device.device import CPU, Device
 from worker.errors import SetupUnusable
 from worker.gpu_wire import VARIABLE, WireName, wire_asked
+from worker.world.forming import ends_if_given_up
 from worker.world.gloo_wire import GlooWire
 from worker.world.nccl_groups import (
     Version,
@@ -171,7 +172,8 @@ def form_transport(
             patience_s=patience_s,
             waiting=waiting,
         )
-    gloo = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
+    with ends_if_given_up(store):
+        gloo = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
     return gloo if device is CPU else StagedTransport(gloo, device)
 
 
@@ -188,7 +190,8 @@ def nccl_transport(
 ) -> NcclTransport:
     """Meet the other members: on gloo for what decides, then on a wire for the state."""
     before = connections()
-    control = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
+    with ends_if_given_up(store):
+        control = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
     own, broken = connections() - before, Broken()
     try:
         wire = form_wire(store, f"{prefix}/payload", rank, size)
