@@ -11,14 +11,18 @@ import traceback
 from collections.abc import Callable
 from typing import TextIO
 
+from worker.agent.forkserver import die_with_parent
+
 
 def forked(work: Callable[[TextIO], None]) -> tuple[int, int]:
     """(pid of a child that does the work, where what it writes is read until it ends)."""
     out, into = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(into)
         return pid, out
+    die_with_parent(parent)  # whom a time limit kills, so that it can stop nobody
     code = 1
     stacks_before_the_end()
     try:
