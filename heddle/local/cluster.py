@@ -33,6 +33,7 @@ from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
 from planner.cluster.composition import Node
+from worker.background import Background
 from worker.log_lines import Format
 
 LOG = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class LocalCluster:
         self._nodes: dict[str, ObservedNode] = {}
         self._pods: dict[str, _Pod] = {}
         self._records = EpochRecords()
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._watching = Background()
         self._notices: list[asyncio.TimerHandle] = []
 
     @property
@@ -191,11 +192,9 @@ class LocalCluster:
             notice.cancel()
         for name in list(self._pods):
             await self._delete(name)
-        if self._watchers:
-            await asyncio.wait(self._watchers, timeout=TERMINATION_GRACE_S + 1)
+        await self._watching.finish(TERMINATION_GRACE_S + 1)
         kill_processes(processes_with(**{RUN_MARK: self.run_id}))
-        if self._watchers:
-            await asyncio.wait(self._watchers, timeout=1)
+        await self._watching.finish(1)
 
     async def _create(self, action: CreatePod) -> None:
         if action.name in self._pods or action.node not in self._nodes:
@@ -214,9 +213,7 @@ class LocalCluster:
         pod = _Pod(seen)
         self._pods[action.name] = pod
         pod.process = await self._spawn(action)
-        pod.watcher = asyncio.create_task(self._watch(pod), name=f"pod {action.name}")
-        self._watchers.add(pod.watcher)
-        pod.watcher.add_done_callback(self._watchers.discard)
+        pod.watcher = self._watching.start(self._watch(pod), f"pod {action.name}")
 
     async def _spawn(self, action: CreatePod) -> asyncio.subprocess.Process:
         command = [
@@ -281,9 +278,7 @@ class LocalCluster:
         pod.seen = replace(pod.seen, deleting=True)
         assert pod.process.stdin is not None
         pod.process.stdin.close()
-        ending = asyncio.create_task(self._end(pod), name=f"end {name}")
-        self._watchers.add(ending)
-        ending.add_done_callback(self._watchers.discard)
+        self._watching.start(self._end(pod), f"end {name}")
 
     async def _end(self, pod: _Pod) -> None:
         """SIGKILL for everything of a pod that is still there after the grace."""

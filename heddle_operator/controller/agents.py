@@ -28,6 +28,7 @@ from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
 from planner.pauses import doubled_s
+from worker.background import Background
 from worker.columns import compressed_directive
 from worker.contract import (
     Directive,
@@ -69,7 +70,7 @@ class Agents:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._watchers: dict[str, tuple[str, asyncio.Task[None]]] = {}
         self._sent: dict[tuple[str, int, str], float] = {}
-        self._sending: set[asyncio.Task[None]] = set()
+        self._sending = Background()
         self._newest: tuple[Directive, dict[bool, bytes]] | None = None
         self._session: aiohttp.ClientSession | None = None
 
@@ -131,8 +132,7 @@ class Agents:
         """Tell all agents that the job is gone; returns once they know, or do not answer."""
         for pod in self._watchers:
             self.end(pod)
-        if self._sending:
-            await asyncio.wait(self._sending, timeout=self._answer_s)
+        await self._sending.finish(self._answer_s)
 
     def _written(self, directive: Directive, by_column: bool) -> bytes:
         """The directive as it is sent; all pods of an epoch get the same one, written once."""
@@ -162,16 +162,15 @@ class Agents:
         self._sent[key] = now + RESEND_S
         url = f"http://{self._watchers[pod][0]}/v1/{resource}"
         sent = self._put(pod, url, body(), encoding)
-        task = asyncio.create_task(sent, name=f"{resource} to {pod}")
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self._sending.start(sent, f"{resource} to {pod}")
 
     async def close(self) -> None:
         """Stop all watchers and wait for them."""
-        tasks = [task for _, task in self._watchers.values()] + list(self._sending)
+        tasks = [task for _, task in self._watchers.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._sending.close()
         self._watchers.clear()
         if self._session is not None:
             await self._session.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.report.status import deleted_status
 from heddle_operator.state.recent import Recent
 from planner.pauses import doubled_s
+from worker.background import Background
 from worker.log_lines import begin_about
 
 LOG = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Controller:
         self._gone: Recent[str] = Recent()
         # Jobs that were deleted and are there until somebody takes their finalizers off, by uid.
         self._held: dict[str, Mapping[str, Any]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending = Background()
         self._is_whole = asyncio.Event()
         self._listed: Callable[[str], Awaitable[None]] = _at_once
         self._started_s = float("inf")
@@ -95,7 +96,7 @@ class Controller:
                 tasks.append(task)
                 self._runs[uid] = (run, None)
         await _cancelled(tasks)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._ending.finish()
 
     def seen(self, body: Mapping[str, Any]) -> None:
         """A job is there, as another watch than Kopf's tells; Kopf is to tell of it, too."""
@@ -196,7 +197,8 @@ class Controller:
         """End all tasks; the jobs train on."""
         self._leads = False
         runs, self._runs = self._runs, {}
-        await _cancelled([*(task for _, task in runs.values() if task is not None), *self._ending])
+        await _cancelled([task for _, task in runs.values() if task is not None])
+        await self._ending.close()
         for run, _ in runs.values():
             await run.close()
 
@@ -210,16 +212,10 @@ class Controller:
             return
         run, task = self._runs.pop(uid)
         if task is None:
-            self._spawn(run.close())
+            self._ending.start(run.close(), "close a job")
             return
         task.cancel()
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending.keep(task)
 
     async def _guard(self, name: str, run: JobController) -> None:
         """Follow a job; a defect of ours costs this job a growing pause, and the others nothing."""

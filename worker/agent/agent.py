@@ -15,10 +15,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.checkpoint_look import CheckpointLook
@@ -29,6 +27,7 @@ from worker.agent.measuring.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog
+from worker.background import Background
 from worker.contract import (
     EXITS_KEPT,
     RELEASE_BEFORE_S,
@@ -116,14 +115,14 @@ class Agent:
         self._refusals = 0  # of ranks that the fork server could not fork
         self._records = Records()
         self.look = CheckpointLook(self.changed)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
 
     # -- life
 
     async def start(self) -> None:
         """Start the fork server; everything else follows from its messages."""
         await self.processes.start()
-        self._spawn(self._watchdog.run())
+        self._background.start(self._watchdog.run(), "watchdog")
 
     def stop(self, code: int = 0) -> None:
         """End the pod: the ranks die with the fork server."""
@@ -140,8 +139,7 @@ class Agent:
 
     async def close(self) -> None:
         """Kill what is left, and wait until it is gone."""
-        for task in self._tasks:
-            task.cancel()
+        self._background.cancel()
         await self.processes.close()
         if self._measurements is not None:
             self._measurements.close()
@@ -167,11 +165,6 @@ class Agent:
     def _end_if_finished(self) -> None:
         if self.leaving_at_s is not None and not self._unfinished_ranks():
             self.stop()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # -- what becomes of the processes; see `Supervisor`
 
@@ -351,7 +344,7 @@ class Agent:
         Whoever waits for a newer report gets it.
         """
         self.version += 1
-        self._spawn(self._notify())
+        self._background.start(self._notify(), "notify")
 
     async def _notify(self) -> None:
         async with self._changed:

@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from worker.agent.compute_times import ComputeTimes
 from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.heartbeat import Heartbeat
+from worker.background import Background
 from worker.contract import RankExit, RankReport
 from worker.control.messages import (
     FROM_FORK_SERVER,
@@ -145,7 +145,7 @@ class Processes:
         self._by_key: dict[int, Process] = {}
         self._next_key = 0
         self._fork_server = fork_server
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self.fork_server_heartbeat = Heartbeat()
 
     @property
@@ -175,15 +175,14 @@ class Processes:
         asyncio.get_running_loop().add_reader(
             self._fork_server.control, self._receive_from_fork_server
         )
-        self._spawn(self._watch_fork_server())
+        self._background.start(self._watch_fork_server(), "watch the fork server")
 
     async def close(self) -> None:
         """Kill what is left, and wait until it is gone."""
         if self._fork_server is not None:
             self._fork_server.process.kill()
             await asyncio.to_thread(self._fork_server.process.wait)
-        for task in self._tasks:
-            task.cancel()
+        self._background.cancel()
 
     def kill_fork_server(self, sentence: str) -> None:
         """End the pod's processes; the supervisor hears of it."""
@@ -193,12 +192,8 @@ class Processes:
 
     def fork(self, slot: int | None, entry: str, arguments: dict[str, Any]) -> None:
         """Ask for a process that runs `entry`, a `module:function`."""
-        self._spawn(self._fork_and_receive(slot, entry, arguments))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        work = self._fork_and_receive(slot, entry, arguments)
+        self._background.start(work, f"hear {entry}")
 
     async def _watch_fork_server(self) -> None:
         assert self._fork_server is not None

@@ -297,7 +297,7 @@ def test_without_a_lease_agents_are_told_nothing():
         await until(trigger, lambda: "p" in agents.views)
         agents._left_s = lambda: 0.0
         agents.end("p")
-        await asyncio.gather(*agents._sending)
+        await agents._sending.finish()
         agents._sent.clear()
         agents._left_s = lambda: 60.0
         agents.end("p")
