@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from migration.errors import TransferFailed
@@ -20,6 +21,8 @@ from planner.wording import first_line
 
 if TYPE_CHECKING:
     import torch
+
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 class Awaited(Protocol):
@@ -74,6 +77,7 @@ class NcclTransport:
         ],
         broken: Breakable,
         cut: Callable[[], object],
+        waiting: Waiting = nullcontext,
     ) -> None:
         """Stand on a control transport and a wire of the same ranks.
 
@@ -84,6 +88,8 @@ class NcclTransport:
             numbers: (reads a tensor of the device, then asks `broken`; writes a host tensor there).
             broken: set before anything ends.
             cut: ends the connections of `control`.
+            waiting: entered while the host awaits what a peer has a part in.  A wait for a device
+                is never left behind: it ends by the flag, or says that the device does not answer.
         """
         self.rank, self.size, self.device = control.rank, control.size, device
         self.bytes_sent = self.bytes_received = 0
@@ -91,10 +97,12 @@ class NcclTransport:
         self._control, self._cut = control, cut
         self._wire: RoundWire | None = wire
         self._read, self._write = numbers
+        self.waiting = waiting
 
     def host(self, tensor: torch.Tensor) -> torch.Tensor:
         """See `Transport.host`."""
-        found = self._read(tensor)
+        with self.waiting():
+            found = self._read(tensor)
         wire = self._wire
         if wire is not None and (why := wire.own_end()) is not None:
             self.break_(why)
@@ -184,7 +192,8 @@ class _Round:
         """See `Pending.wait`; what came counts once `NcclTransport.host` has read it."""
         try:
             if self._work is not None:
-                self._work.wait()
+                with self._transport.waiting():
+                    self._work.wait()
         except RuntimeError as error:
             raise TransferFailed(
                 f"rank {self._transport.rank} lost a peer: {first_line(error)}"

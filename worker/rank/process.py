@@ -70,6 +70,7 @@ class GlooServices:
             size,
             patience_s=PATIENCE_S,
             waiting=waiting,
+            reading=self.activity.wait,
         )
 
     def form_world(

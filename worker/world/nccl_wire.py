@@ -13,7 +13,7 @@ Source: NCCL's user guide, "Group calls" and "Thread safety"; pytorch#174288 for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -100,10 +100,16 @@ class NcclWire:
             raise ValueError(f"a round has 1 to {MAX_OPERATIONS} operations")
         group = self._live().group
         group._start_coalescing()
-        for peer, tensor in sends:
-            group.send([tensor], peer, _TAG)
-        for peer, tensor in receives:
-            group.recv([tensor], peer, _TAG)
+        try:
+            for peer, tensor in sends:
+                group.send([tensor], peer, _TAG)
+            for peer, tensor in receives:
+                group.recv([tensor], peer, _TAG)
+        except BaseException:
+            # NCCL counts groups by thread: in an open one the next world would never start.
+            with suppress(RuntimeError):
+                group._end_coalescing()
+            raise
         work: Work = group._end_coalescing()
         return work
 

@@ -72,7 +72,7 @@ class Payload(NamedTuple):
         name: of the wire.
         about: one line for the log and the records of steps: class, version, settings.
         form_wire: forms one.
-        group_bytes: of the device, that each group holds by itself.
+        group_bytes: of the device, that each group holds by itself, as modelled.
     """
 
     name: WireName
@@ -159,8 +159,13 @@ def form_transport(
     *,
     patience_s: float,
     waiting: Waiting = nullcontext,
+    reading: Waiting = nullcontext,
 ) -> Transport:
-    """The transport of a change over the wire of a rank."""
+    """The transport of a change over the wire of a rank.
+
+    `waiting` is entered while a message of gloo is awaited, `reading` while the device is awaited
+    for what a peer has a part in.
+    """
     if payload.name == "nccl":
         return nccl_transport(
             store,
@@ -171,6 +176,7 @@ def form_transport(
             device=device,
             patience_s=patience_s,
             waiting=waiting,
+            reading=reading,
         )
     with ends_if_given_up(store):
         gloo = GlooTransport.form(store, prefix, rank, size, patience_s, waiting)
@@ -187,6 +193,7 @@ def nccl_transport(
     device: Device,
     patience_s: float,
     waiting: Waiting = nullcontext,
+    reading: Waiting = nullcontext,
 ) -> NcclTransport:
     """Meet the other members: on gloo for what decides, then on a wire for the state."""
     before = connections()
@@ -201,6 +208,6 @@ def nccl_transport(
         raise
     numbers = (functools.partial(device.host, broken=broken), device.fill)
     end = functools.partial(cut, own)
-    transport = NcclTransport(control, wire, device.torch_device, numbers, broken, end)
+    transport = NcclTransport(control, wire, device.torch_device, numbers, broken, end, reading)
     Sentinel(control, rank, size, transport.break_)
     return transport

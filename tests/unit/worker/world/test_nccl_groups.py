@@ -19,7 +19,8 @@ from tests.fakes.gloo_group import GROUP_BYTES
 from tests.unit.worker.ranks import run_ranks
 from worker.errors import FabricHangs, RendezvousFailed
 from worker.world import nccl_groups
-from worker.world.nccl_groups import DEADLINE, SHARING, check_shared, connecting, form_old
+from worker.world.nccl_groups import DEADLINE, SHARING, Formed, check_shared, connecting, form_old
+from worker.world.nccl_wire import NcclWire
 
 CLAIMS = "tests.unit.worker.world.nccl_claims"
 OPTIONS = """
@@ -127,6 +128,30 @@ def test_the_wires_of_a_world_end_in_one_call_and_one_by_one_is_found_out():
     (found,) = run_ranks(f"{CLAIMS}:breaks", 1)
     assert found["right"] == 0
     assert found["one by one"] > 0
+
+
+class Refuses:
+    """A group of torch that takes no message."""
+
+    def __init__(self):
+        self.open = 0
+
+    def _start_coalescing(self):
+        self.open += 1
+
+    def _end_coalescing(self):
+        self.open -= 1
+
+    def send(self, tensors, target, tag):
+        raise ValueError("the tensor is on another device")
+
+
+def test_a_round_that_fails_leaves_no_group_of_nccl_open():
+    """NCCL counts open groups by thread: the thread that trains could start nothing any more."""
+    group = Refuses()
+    with pytest.raises(ValueError, match="another device"):
+        NcclWire(Formed(group)).exchange([(0, torch.ones(1))], [])
+    assert group.open == 0
 
 
 @pytest.mark.slow
