@@ -182,6 +182,10 @@ class Directive(Frozen):
     resume: Resume | None = None
     restore: Restore | None = None
     step_s: float | None = Field(default=None, description="predicted seconds of a step")
+    group_bytes: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="of each GPU type, that NCCL holds for a communicator; absent: as modelled",
+    )
 
     @classmethod
     def read(cls, data: object) -> Self:

@@ -140,6 +140,7 @@ class PlannerClient:
         LOG.debug("the planner answers %s: %s", action, data.get("problem") or "a plan")
         plan = data.pop("plan", None)
         data["notes"] = tuple(data.get("notes", ()))
+        data["group_bytes"] = tuple(data.get("group_bytes", {}).items())
         for note in data["notes"]:
             if self._noted.add(note):
                 LOG.info("the planner says: %s", note)

@@ -28,6 +28,7 @@ from planner.cluster.composition import Composition, Node
 from planner.cluster.gpu_limits import GpuLimits
 from planner.compilation import warm_up
 from planner.cost.evaluate import cost_of
+from planner.cost.memory import plan_group_bytes
 from planner.cost.money import plan_price
 from planner.cost.variants import FEW_GPUS
 from planner.errors import HeddleError
@@ -203,6 +204,7 @@ def answer(
         "simulation_s": found.simulation_s,
         "price": plan_price(found.plan, composition),
         "holders_min": found.holders_min,
+        "group_bytes": plan_group_bytes(found.plan, workload, profile),
         "notes": [*found.notes, *([GAVE_WAY] if is_hurried() else [])],
         **(_worth_of(current, workload, composition, profile) if current else {}),
     }

@@ -167,6 +167,7 @@ def directive_of(
         resume=seal.resume,
         restore=seal.restore,
         step_s=record.step_s,
+        group_bytes=dict(record.group_bytes),
     )
 
 

@@ -65,7 +65,14 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         data["closedAt"] = _wall(record.closed_s, clock_offset_s)
     if record.step_s is not None:
         data["stepSeconds"] = repr(record.step_s)
-    for key, failures in (("cause", record.cause), ("failures", record.failures)):
+    if record.group_bytes:
+        data["groupBytes"] = json.dumps(dict(record.group_bytes))
+    failed = {
+        "cause": record.cause,
+        "failures": record.failures,
+        "startFailures": record.start_failures,
+    }
+    for key, failures in failed.items():
         if failures:
             data[key] = json.dumps([asdict(failure) for failure in failures])
     numbers = {"steps": record.steps, "maxGPUs": record.max_gpus, "step": record.step}
@@ -78,8 +85,6 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         data["bySuspension"] = "true"
     if record.suspended_s is not None:
         data["suspendedSeconds"] = repr(record.suspended_s)
-    if record.start_failures:
-        data["startFailures"] = json.dumps([asdict(failure) for failure in record.start_failures])
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -152,6 +157,7 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         closed_s=float(closed) - clock_offset_s if closed else None,
         message=data.get("message", ""),
         step_s=float(data["stepSeconds"]) if "stepSeconds" in data else None,
+        group_bytes=_group_bytes_of(data),
         cause=_failures_of(data, "cause"),
         failures=_failures_of(data, "failures"),
         start_failures=_start_failures_of(data),
@@ -165,6 +171,11 @@ def record_of_body(body: Mapping[str, Any], clock_offset_s: float) -> EpochRecor
         moved_by=next((kind for kind in get_args(MoveKind) if kind == data.get("movedBy")), None),
         failed=next((word for word in get_args(FailedReason) if word == data.get("failed")), None),
     )
+
+
+def _group_bytes_of(data: Mapping[str, str]) -> tuple[tuple[str, int], ...]:
+    found = json.loads(data.get("groupBytes", "{}"))
+    return tuple((str(name), int(held_bytes)) for name, held_bytes in found.items())
 
 
 def _large(body: Mapping[str, Any], key: str) -> Any:

@@ -57,6 +57,8 @@ class AdoptPlan:
 
     Attributes:
         step_s: predicted seconds of a step; None where nobody predicted it.
+        group_bytes: (GPU type of the plan, bytes that NCCL holds there for each communicator), as
+            the planner counted them; empty where nobody counted.
         cause: errors that it recovers from.
         steps: that its ranks train to.
         is_emergency: the live plan without some replicas, for which the planner was not asked.
@@ -69,6 +71,7 @@ class AdoptPlan:
     reason: Reason
     composition: Composition
     step_s: float | None = None
+    group_bytes: tuple[tuple[str, int], ...] = ()
     cause: tuple[Failure, ...] = ()
     steps: int | None = None
     is_emergency: bool = False

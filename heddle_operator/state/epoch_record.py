@@ -122,6 +122,8 @@ class EpochRecord:
         outcome: open until its ranks train (live) or it is given up (aborted); complete and failed
             end the job; lost and suspended ones send it back to a checkpoint.
         step_s: predicted seconds of a step; None where nobody predicted it.
+        group_bytes: (GPU type of the plan, bytes that NCCL holds there for each communicator), as
+            the planner counted them; empty where nobody counted.
         cause: errors of the epoch before, which this one recovers from.
         failures: errors for which this one was given up: its plan fails on these nodes.
         start_failures: nodes for which this one was given up: its pods do not start there.
@@ -148,6 +150,7 @@ class EpochRecord:
     closed_s: float | None = None
     message: str = ""
     step_s: float | None = None
+    group_bytes: tuple[tuple[str, int], ...] = ()
     cause: tuple[Failure, ...] = ()
     failures: tuple[Failure, ...] = ()
     start_failures: tuple[StartFailure, ...] = ()

@@ -95,6 +95,7 @@ def adopted(records: Iterable[EpochRecord], action: AdoptPlan, now: float) -> Ep
         composition=action.composition,
         adopted_s=now,
         step_s=action.step_s,
+        group_bytes=action.group_bytes,
         cause=action.cause,
         steps=action.steps,
         is_emergency=action.is_emergency,

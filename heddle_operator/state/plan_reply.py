@@ -77,6 +77,8 @@ class PlanReply:
         current_holders: nodes that every piece of the state lives on at least, by the current plan;
             0 where it has no price.
         memory_bytes: most that a GPU is to hold.
+        group_bytes: (GPU type of the plan, bytes that NCCL holds there for each communicator), as
+            the planner counted them; empty where nobody counted.
         price: money per hour of the plan's nodes, where money decides; else None.
         current_price: the same of the current plan.
         holders_min: nodes that every piece of the state is to live on at least.
@@ -97,6 +99,7 @@ class PlanReply:
     problem: str = ""
     gpus: int = 0
     notes: tuple[str, ...] = ()
+    group_bytes: tuple[tuple[str, int], ...] = ()
     price: float | None = None
     current_price: float | None = None
 

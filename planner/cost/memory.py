@@ -19,7 +19,7 @@ from planner.cost import formulas
 from planner.model.shape import Kind, ModelShape
 from planner.model.tensors import expert_numel, layer_numel, tied_numel
 from planner.model.workload import MemoryRule, Precision, Workload
-from planner.plans.plan import FilledTemplate
+from planner.plans.plan import FilledTemplate, Plan
 from planner.plans.state_rule import PARTS, copies, element_bytes
 from planner.profiles.entries import GROUP_BYTES, MOST_GROUPS, GpuType, LayerCost
 from planner.profiles.operators import VALUE_BYTES
@@ -289,16 +289,26 @@ def stepped_parameters(workload: Workload, slot: StageSlot, layers: int) -> int:
 
 
 def usable_bytes(workload: Workload, gpu: GpuType) -> int:
-    """Memory of a GPU that a plan may fill.
+    """Memory of a GPU that a plan may fill; communicators of two epochs stand while one is left."""
+    return gpu.usable_bytes - MOST_GROUPS * group_bytes(workload, gpu)
 
-    By the worker's rule the communicators of NCCL count, as modelled on a real GPU type of which
-    nobody has measured them; the paper's rule and the staged wire know none.
+
+def group_bytes(workload: Workload, gpu: GpuType) -> int:
+    """Memory of a GPU that NCCL holds for each communicator.
+
+    As measured, else as modelled on a real GPU type.  Ranks count by it too, before they prepare a
+    change.  The paper's rule and the staged wire know no communicators.
     """
     if workload.memory != "worker" or workload.wire != "nccl":
-        return gpu.memory_bytes - gpu.reserve_bytes
-    if gpu.name in HARDWARE and not gpu.group_bytes:
-        return gpu.usable_bytes - MOST_GROUPS * GROUP_BYTES
-    return gpu.usable_bytes
+        return 0
+    return gpu.group_bytes or (GROUP_BYTES if gpu.name in HARDWARE else 0)
+
+
+def plan_group_bytes(plan: Plan, workload: Workload, profile: Profile) -> dict[str, int]:
+    """{GPU type of a plan: `group_bytes`}, of those that hold any."""
+    types = {stage.gpu_type for template in plan.templates for stage in template.stages}
+    found = {name: group_bytes(workload, profile.gpu_type(name)) for name in sorted(types)}
+    return {name: held_bytes for name, held_bytes in found.items() if held_bytes}
 
 
 def fits(workload: Workload, profile: Profile, slot: StageSlot, layers: int) -> bool:

@@ -192,7 +192,7 @@ class GpuType:
         update_digest: of an update on fixed numbers (`worker.engine.update_digest`); types with
             equal digests get equal bits of an update.  "": nobody has computed it there.
         group_bytes: that NCCL holds for each communicator.  0: nobody has measured it there, and
-            `planner.cost.memory.usable_bytes` takes the modelled bytes.
+            `planner.cost.memory.group_bytes` takes the modelled bytes.
     """
 
     name: str
@@ -207,8 +207,8 @@ class GpuType:
 
     @property
     def usable_bytes(self) -> int:
-        """Memory that a plan may fill; communicators of two epochs stand while one is left."""
-        return self.memory_bytes - self.reserve_bytes - MOST_GROUPS * self.group_bytes
+        """Memory that a plan and its communicators may fill."""
+        return self.memory_bytes - self.reserve_bytes
 
 
 def as_row(entry: LayerCost | LinkCost | GpuType) -> dict[str, Any]:

@@ -61,6 +61,9 @@ class FakeWorlds:
                 plan=plan,
                 throughput_samples_s=speed,
                 iteration_s=1 / speed,
+                group_bytes=tuple(
+                    (kind, 7) for kind in sorted({node.gpu_type for node in asked.nodes})
+                ),
                 current_samples_s=now_speed,
                 holders_min=holders_min(self.workload.model, plan),
                 current_holders=held,

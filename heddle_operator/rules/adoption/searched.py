@@ -133,6 +133,7 @@ def _judge(occasion: Occasion, reply: PlanReply, forced: MoveCause | None) -> De
         reason=reason,
         composition=occasion.composition,
         step_s=reply.iteration_s,
+        group_bytes=reply.group_bytes,
         cause=causes_of(view.situation),
         steps=job.spec.steps,
         max_gpus=gpu_limits(job, observed, occasion.composition).total,

@@ -55,8 +55,17 @@ def test_a_plan_fits_what_was_asked_for_and_the_same_question_has_the_same_answe
     assert faults(plan, SETTINGS.workload, TWO) == ()
     assert found["throughput_samples_s"] > 0
     assert found["memory_bytes"] > 0
+    assert found["group_bytes"] == {}  # emulated GPUs have no communicators
     assert "current_samples_s" not in found
     assert ask(profile, TWO)["plan"] == found["plan"]
+
+
+def test_the_measured_bytes_of_a_communicator_come_with_the_plan(profile):
+    measured = {
+        name: replace(kind, group_bytes=7 if name == "demo-fast" else 8)
+        for name, kind in profile.types.items()
+    }
+    assert ask(replace(profile, types=measured), TWO)["group_bytes"] == {"demo-fast": 7}
 
 
 def test_the_current_plan_is_priced_where_it_still_fits(profile):

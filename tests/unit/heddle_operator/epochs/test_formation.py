@@ -56,12 +56,15 @@ def test_an_agent_that_comes_back_late_is_told_that_its_epoch_was_given_up():
     ]
 
 
-def test_directives_carry_the_predicted_seconds_of_a_step():
+def test_directives_carry_what_the_planner_said_of_a_step_and_of_communicators():
     operator = gathering()
     operator.settle()
     record = operator.cluster.records.all[-1]
-    assert record.step_s == next(iter(operator.cluster.replies.values())).iteration_s
-    assert operator.cluster.agents["tiny-b-0"].directive.step_s == record.step_s
+    reply = next(iter(operator.cluster.replies.values()))
+    directive = operator.cluster.agents["tiny-b-0"].directive
+    assert directive.step_s == record.step_s == reply.iteration_s
+    assert directive.group_bytes == dict(record.group_bytes) == {"demo-fast": 7}
+    assert record.group_bytes == reply.group_bytes
 
 
 def test_a_rank_that_beats_and_never_gets_prepared_ends_the_change():

@@ -64,6 +64,7 @@ RECORDS = {
         outcome="aborted",
         closed_s=12.75,
         step_s=0.1 + 0.2,
+        group_bytes=(("demo-fast", 7), ("demo-slow", 8)),
         cause=(
             Failure(
                 kind="other",

@@ -14,6 +14,7 @@ from planner.cost.memory import (
     boundary_bytes,
     fits,
     layers_that_fit,
+    plan_group_bytes,
     slot_parameters,
     stage_memory,
     usable_bytes,
@@ -25,6 +26,7 @@ from planner.model.workload import Workload, usual_workload
 from planner.profiles.entries import GROUP_BYTES, MOST_GROUPS
 from planner.profiles.generator import find_profile
 from tests.builders import MODEL, demo_profile, workload
+from tests.fakes.planner import fake_plan
 
 PARAMETERS = sum(tensor.numel for tensor in model_tensors(MODEL))
 
@@ -149,6 +151,20 @@ def test_a_job_over_nccl_leaves_the_room_of_its_communicators(change, kept):
     assert usable_bytes(asked, replace(gpu, name="cpu-x")) == gpu.usable_bytes
     measured = replace(gpu, group_bytes=7)
     assert usable_bytes(asked, measured) == gpu.usable_bytes - (MOST_GROUPS * 7 if kept else 0)
+
+
+@pytest.mark.parametrize(("measured_bytes", "counted"), [(0, GROUP_BYTES), (7, 7)])
+def test_a_rank_is_told_the_bytes_of_a_communicator_by_which_the_plan_left_room(
+    measured_bytes, counted
+):
+    asked = replace(usual_workload(find_model("llama3-8b")), memory="worker")
+    nodes, profile = Composition.from_text("h100=1x2"), find_profile(asked)
+    measured = replace(profile.gpu_type("h100"), group_bytes=measured_bytes)
+    profile = replace(profile, types={**profile.types, "h100": measured})
+    plan = fake_plan(nodes, asked)
+    assert plan_group_bytes(plan, asked, profile) == {"h100": counted}
+    assert measured.usable_bytes - usable_bytes(asked, measured) == MOST_GROUPS * counted
+    assert plan_group_bytes(plan, replace(asked, wire="staged"), profile) == {}
 
 
 def test_every_search_leaves_the_same_room():

@@ -10,7 +10,6 @@ import pytest
 from planner.errors import UnprofiledConfiguration
 from planner.model.catalogue import find_model
 from planner.model.workload import Workload, usual_workload
-from planner.profiles.entries import MOST_GROUPS
 from planner.profiles.generator import find_profile
 from planner.profiles.profile import PROFILES, LinkCost, load_profile
 from tests.builders import MODEL, demo_profile, workload
@@ -231,13 +230,6 @@ def test_what_a_file_does_not_state_changes_no_digest():
     }
     assert len(digests) == 5
     assert profile.digest in digests
-
-
-def test_communicators_of_two_epochs_and_of_the_move_are_kept_free_on_each_gpu():
-    gpu = next(iter(demo_profile().types.values()))
-    held = replace(gpu, group_bytes=1000)
-    assert gpu.group_bytes == 0
-    assert gpu.usable_bytes - held.usable_bytes == MOST_GROUPS * 1000
 
 
 @pytest.mark.parametrize(

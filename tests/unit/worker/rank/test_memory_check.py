@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from planner.plans.pieces import Piece
 from planner.plans.ranks import RankMap
 from tests.unit.worker.changes import MODEL, change, plan, pod_of, shards_of, whole_state
-from tests.unit.worker.preparing import DIRECTIVE, InMemory, ended, prepare
+from tests.unit.worker.preparing import DIRECTIVE, NEW, InMemory, ended, prepare
 from worker.contract import Resume
 from worker.control.activity import Activity
 from worker.engine.seam import Buffers
 from worker.error_kinds import describe_error
-from worker.rank.memory_check import needed_bytes
+from worker.rank.memory_check import group_bytes_of, needed_bytes
 from worker.rank.move import plan_move
 from worker.state.held_state import HeldState
 from worker.state.shards import TargetShards, bytes_to_make
@@ -57,6 +57,44 @@ def test_a_rank_whose_shards_stay_and_that_sends_nothing_needs_nothing():
     held.add_shards(move.seat, shards, buffers)
     assert needed_bytes(MODEL, move, held, "fp32", 0) == 0
     assert needed_bytes(MODEL, move, held, "fp32", 7) == 2 * 7  # of the plan, and of the move
+
+
+def told(**group_bytes):
+    return DIRECTIVE.model_copy(update={"group_bytes": group_bytes})
+
+
+def needed_over_nccl(directive, modelled_bytes):
+    move = plan_move(MODEL, directive, "tiny-a-0", 1, "nccl")
+    return needed_bytes(MODEL, move, HeldState(MODEL), "fp32", modelled_bytes)
+
+
+def test_a_rank_counts_the_bytes_of_a_communicator_by_which_its_plan_left_room():
+    kind = RankMap.of(NEW).seats[1].gpu_type
+    without = needed_over_nccl(told(), 0)
+    modelled, measured, other = (
+        needed_over_nccl(of, 7) - without for of in (told(), told(**{kind: 5}), told(other=5))
+    )
+    assert modelled == other > 0
+    assert measured * 7 == modelled * 5
+
+
+def test_a_rank_that_leaves_counts_the_most_and_one_without_communicators_none():
+    leaves = change(plan("1x2"), plan("1x2", first_gpu=1)).model_copy(
+        update={"group_bytes": {"a": 5, "b": 9}}
+    )
+    move = plan_move(MODEL, leaves, pod_of("a"), 0, "nccl")
+    assert move.seat is None
+    assert (group_bytes_of(move, 7), group_bytes_of(move, 0)) == (9, 0)
+
+
+def test_the_bytes_that_the_planner_said_decide_whether_a_change_fits():
+    services = InMemory()
+    services.payload = services.payload._replace(group_bytes=1 << 40)
+    assert ended(prepare(services)).error is not None
+    services = InMemory()
+    services.payload = services.payload._replace(group_bytes=1 << 40)
+    kinds = {seat.gpu_type for seat in RankMap.of(NEW).seats}
+    assert ended(prepare(services, directive=told(**dict.fromkeys(kinds, 5)))).error is None
 
 
 def test_a_rank_that_leaves_needs_the_messages_that_it_sends():
