@@ -73,6 +73,8 @@ def _groups_of(name, device, store):
     """Seconds to form each group, its bytes, and how far another thread got meanwhile."""
     import torch
 
+    from worker.world.wire import abort_all
+
     form, steps, stops = form_of(name, device), [], threading.Event()
     square = device.put(torch.eye(256))
 
@@ -98,9 +100,7 @@ def _groups_of(name, device, store):
     total = device.host(one).tolist()
     held = [wire.held_bytes() for wire in wires]
     start_s = time.monotonic()
-    with wires[0].aborting():
-        for wire in wires:
-            wire.abort()
+    abort_all(wires)
     return {
         "form_s": seconds,
         "bytes": held,
@@ -148,6 +148,8 @@ def _gone(way, name, rank, store):
     """Seconds from the end of a wire whose peer has gone to a device that answers again."""
     import torch
 
+    from worker.world.wire import abort_all
+
     device = _device(way)
     wire = form_of(name, device)(store, "gone", rank, 2)
     one = device.put(torch.ones(1))
@@ -161,8 +163,7 @@ def _gone(way, name, rank, store):
 
     def ends():
         own.wait(["gone"])
-        with wire.aborting():
-            wire.abort()
+        abort_all([wire])
         ended.set()
 
     beside = threading.Thread(target=ends, daemon=True)

@@ -13,9 +13,8 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +30,7 @@ LOG: list[list[Any]] = []  # rows of this rank, see `Row`
 TRAINS = [threading.main_thread().name]  # names of threads that may issue
 GARBAGE = 0.25  # looks like a number
 LIMIT_S = 60.0  # for somebody to abort a wire whose peer is dead
+ABORT_S = 2.0  # for the aborts of other wires to begin
 _LOCK = threading.Lock()
 _NUMBERS, _FORMED, _ROUNDS = itertools.count(), itertools.count(), itertools.count()
 
@@ -39,11 +39,10 @@ class RecordedWire:
     """One rank's membership; see `Wire`.
 
     Ending one as NCCL's older class does waits for the whole device: where another one waits for a
-    peer, both must be ended within one call.
+    peer, the abort of both must begin before either is awaited.
     """
 
     _ALL: ClassVar[weakref.WeakSet[RecordedWire]] = weakref.WeakSet()
-    _CALL: ClassVar = threading.local()
 
     control = None
 
@@ -101,20 +100,15 @@ class RecordedWire:
     def own_end(self):
         return None
 
-    @contextmanager
-    def aborting(self) -> Iterator[None]:
-        self._CALL.is_open = True
-        try:
-            yield
-        finally:
-            self._CALL.is_open = False
-
     def abort(self):
-        hung = [w for w in self._ALL if w.underway and not w._aborted.is_set() and w is not self]
-        if hung and not getattr(self._CALL, "is_open", False):
-            RULES.note("aborts one by one", self._name)  # it would not come back
         self._aborted.set()
         self._gloo.abort()
+        until_s = time.monotonic() + ABORT_S
+        while any(wire.underway and not wire._aborted.is_set() for wire in list(self._ALL)):
+            if time.monotonic() > until_s:
+                RULES.note("aborts one by one", self._name)  # it would not come back
+                return
+            time.sleep(0.001)
 
     def release(self):
         return self._gloo.release()

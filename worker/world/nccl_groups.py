@@ -4,8 +4,7 @@ Both form without a first operation, do not block and end by a deadline; torch's
 switched off by `worker.device.environment`.  Nothing here has run on a GPU: without a driver only
 the options, the handles and the refusals can be tried.
 Source: torch's `ProcessGroupNCCL.hpp` and `nccl2/ReconfigureNCCL.cpp`; NCCL's user guide,
-"Communicators" and "Fault tolerance"; that communicators whose kernels hang must be aborted in one
-group call is nccl#1013.
+"Communicators" and "Fault tolerance".
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -53,11 +52,9 @@ class Formed(NamedTuple):
 
     Attributes:
         group: of torch.
-        aborting: entered around the aborts of all groups of one world.
     """
 
     group: Any  # torch's stubs know few of its methods
-    aborting: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 FormGroup = Callable[["Store", str, int, int], Formed]
@@ -203,7 +200,7 @@ def form_new(device: torch.device, gpu: str = "") -> FormGroup:
 
 
 def form_old(device: torch.device, gpu: str = "") -> FormGroup:
-    """Groups of the older class: an abort waits for the device, so all go in one group call.
+    """Groups of the older class: an abort waits for the device, see `worker.world.wire.abort_all`.
 
     Its deadline to connect is `DEADLINE` of the environment.
     """
@@ -214,16 +211,7 @@ def form_old(device: torch.device, gpu: str = "") -> FormGroup:
         group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)
         with connecting(name, size, float(os.environ.get(DEADLINE, FORM_S))):
             group.eager_connect_single_device(device)
-
-        @contextmanager
-        def one_call() -> Iterator[None]:
-            group._group_start()
-            try:
-                yield
-            finally:
-                group._group_end()
-
-        return Formed(group, one_call)
+        return Formed(group)
 
     return form
 

@@ -13,7 +13,7 @@ Source: NCCL's user guide, "Group calls" and "Thread safety"; pytorch#174288 for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -123,11 +123,6 @@ class NcclWire:
     def own_end(self) -> str | None:
         """See `Wire`."""
         return own_end(self._formed.group) if self._formed is not None else None
-
-    def aborting(self) -> AbstractContextManager[None]:
-        """See `Wire`."""
-        formed = self._formed  # another thread may give the wire up
-        return formed.aborting() if formed is not None else nullcontext()
 
     def abort(self) -> None:
         """See `Wire`."""

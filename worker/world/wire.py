@@ -11,9 +11,9 @@ Source: NCCL's user guide, "Using multiple NCCL communicators concurrently", "Th
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -96,9 +96,6 @@ class Wire(Protocol):
         Asked after a number was read: one that came before the end is known to be good.
         """
 
-    def aborting(self) -> AbstractContextManager[None]:
-        """Entered around the aborts of all wires of one world."""
-
     def abort(self) -> None:
         """End every wait, here and at the peers, from whatever thread; may be called twice."""
 
@@ -135,10 +132,6 @@ class OverHost(ABC):
         """See `Wire`; who waits for one that has ended gets an error."""
         return None
 
-    def aborting(self) -> AbstractContextManager[None]:
-        """See `Wire`; each ends by itself."""
-        return nullcontext()
-
 
 def own_share(group: ProcessGroup, tensor: torch.Tensor) -> torch.Tensor:
     """The share of this member in a tensor of one dimension, which all members fill."""
@@ -147,12 +140,21 @@ def own_share(group: ProcessGroup, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def abort_all(wires: Sequence[Wire]) -> None:
-    """End all wires of one world; those of a kind that needs it within one call.
+    """End all wires of one world, each in a thread: no end is awaited before all have begun.
 
-    Ending one after the other would wait for ever where each waits for the whole device.
+    One after the other would wait for ever where each waits for the whole device, and so for the
+    kernels of the others (nccl#1013).  A group call of NCCL around them changes nothing: it counts
+    for one thread, and torch's older class aborts in another one.
+    Source: torch's `ProcessGroupNCCL::abort`; NVIDIA Resiliency Extension's in-process abort.
     """
-    with ExitStack() as calls:
-        for one in {type(wire): wire for wire in wires}.values():
-            calls.enter_context(one.aborting())
-        for wire in wires:
+    under_way = []
+    for wire in wires:
+        ending = threading.Thread(target=wire.abort, name="abort-wire", daemon=True)
+        try:
+            ending.start()
+        except RuntimeError:  # no thread is left
             wire.abort()
+        else:
+            under_way.append(ending)
+    for ending in under_way:
+        ending.join()

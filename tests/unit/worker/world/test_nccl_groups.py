@@ -124,7 +124,7 @@ def test_a_first_operation_that_hangs_ends_at_its_deadline_and_says_so():
 
 
 @pytest.mark.slow
-def test_the_wires_of_a_world_end_in_one_call_and_one_by_one_is_found_out():
+def test_the_wires_of_a_world_end_at_once_and_one_by_one_is_found_out():
     (found,) = run_ranks(f"{CLAIMS}:breaks", 1)
     assert found["right"] == 0
     assert found["one by one"] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 
@@ -179,9 +178,6 @@ def test_what_has_formed_of_a_world_that_fails_ends_for_its_peers_too():
 
     class Formed:
         control = None
-
-        def aborting(self):
-            return contextlib.nullcontext()
 
         def abort(self):
             ended.append(self)
