@@ -277,7 +277,6 @@ OPERATOR_IMPORTS = {
     "worker.gpu_wire",  # by which plans are priced
     "worker.columns",  # how a directive is packed
     "worker.http_limits",
-    "worker.background",  # tasks that nobody awaits
     "worker.training_settings",  # a section of a HeddleJob
     "worker.trainable",  # which models a job may name
     "worker.model.describe",  # asks a user's entry point for its config.json, in another process

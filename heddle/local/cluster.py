@@ -32,8 +32,8 @@ from heddle_operator.state.actions import (
 from heddle_operator.state.epoch_records import EpochRecords
 from heddle_operator.state.plan_reply import ReferencedPlan
 from heddle_operator.state.snapshot import Observed, ObservedNode, ObservedPod
+from planner.background import Background
 from planner.cluster.composition import Node
-from worker.background import Background
 from worker.log_lines import Format
 
 LOG = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from heddle_operator.ports.pace import Pace
 from heddle_operator.ports.trigger import Trigger
 from heddle_operator.state.progress import not_finite_steps, progress_times, save_times
 from heddle_operator.state.snapshot import AgentView, ObservedPod
+from planner.background import Background
 from planner.pauses import doubled_s
-from worker.background import Background
 from worker.columns import compressed_directive
 from worker.contract import (
     Directive,

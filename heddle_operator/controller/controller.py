@@ -23,8 +23,8 @@ from heddle_operator.kube.malformed_objects import what_is_wrong
 from heddle_operator.kube.owned_objects import JobObjects, now_text
 from heddle_operator.report.status import deleted_status
 from heddle_operator.state.recent import Recent
+from planner.background import Background
 from planner.pauses import doubled_s
-from worker.background import Background
 from worker.log_lines import begin_about
 
 LOG = logging.getLogger(__name__)

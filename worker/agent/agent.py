@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.background import Background
 from worker.agent.admission import Refused, admit, advances, read_directive, read_halt
 from worker.agent.checkpoint_look import CheckpointLook
 from worker.agent.directives import Directives
@@ -27,7 +28,6 @@ from worker.agent.measuring.measurements import Measurements, ModelUse
 from worker.agent.processes import Process, Processes
 from worker.agent.records import Records
 from worker.agent.watchdog import Watchdog
-from worker.background import Background
 from worker.contract import (
     EXITS_KEPT,
     RELEASE_BEFORE_S,

@@ -14,12 +14,12 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from planner.background import Background
 from planner.wording import cut, first_line
 from worker.agent.compute_times import ComputeTimes
 from worker.agent.fork_server_start import ForkServer, start_fork_server
 from worker.agent.forkserver import MESSAGE_BYTES
 from worker.agent.heartbeat import Heartbeat
-from worker.background import Background
 from worker.contract import RankExit, RankReport
 from worker.control.messages import (
     FROM_FORK_SERVER,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heddle_operator.kube.owned_objects import JobObjects
 from heddle_operator.state.actions import RecordEvent
-from worker.background import Background
+from planner.background import Background
 
 
 class EventPosts:

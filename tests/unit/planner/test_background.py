@@ -1,4 +1,4 @@
-"""worker/background.py: a task that nobody awaits is not lost, nor is its failure."""
+"""planner/background.py: a task that nobody awaits is not lost, nor is its failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from worker.background import Background
+from planner.background import Background
 
 
 async def fails():
