@@ -138,8 +138,8 @@ def staged_part(log: str, output: str, commit: str) -> str:
     longest = max(map(float, found.values()), default=0)
     lines += [
         "",
-        f"- {len(found)} of {wanted} cases ran in {len(passed)} jobs that passed. The run ended",
-        "  before the others.",
+        f"- {len(found)} of {wanted} cases ran in {len(passed)} jobs that passed.",
+        *(["  The run ended before the others."] if len(found) < wanted else []),
         f"- Jobs that failed: {', '.join(failed) or 'none'}.",
         "- In jobs that passed no step was lost or trained twice, and every loss is within 1e-5 of",
         "  that of one plain process.",
