@@ -80,7 +80,7 @@ OPTIONS = {  # how the commands call the fields of a request
         *("budget_evaluations", "budget_s", "max_gpus", "max_price", "max_stages", "max_templates"),
         *("method", "min_holders", "min_throughput", "policy", "prices", "resume", "rollouts"),
         *("seed", "threads", "zero"),
-        *("eod", "format", "output_path", "prompt_key", "wire"),  # of other commands
+        *("eod", "format", "output_path", "port", "prompt_key", "wire"),  # of other commands
     )
 }
 

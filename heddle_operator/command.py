@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # for each: without that, the list that holds one could not be read, nor any job in it be followed.
 DEEPEST = 60_000
 IMAGE = f"heddle-worker:{version('heddle')}"  # what `make image` builds
+OPTIONS = {"port": "--port"}  # how the command calls the fields of errors
 
 
 @click.group()

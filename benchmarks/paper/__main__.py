@@ -14,6 +14,7 @@ from benchmarks.paper.measured import (
     ablations,
     efficiency,
     growth,
+    growth_on_kubelets,
     learning,
     reconfiguration,
     sweep,
@@ -33,6 +34,7 @@ MEASURES = {
     "flat-rl": learning.measure,
     "ablations": ablations.measure,
     "growth-trained": growth.measure,
+    "growth-kubelets": growth_on_kubelets.measure,
     "reconfiguration": reconfiguration.measure,
 }
 

@@ -11,13 +11,20 @@ from itertools import pairwise
 from typing import Any
 
 from benchmarks.paper.claims import UNKNOWN, Verdict
-from benchmarks.paper.measured import efficiency, growth, learning, reconfiguration
+from benchmarks.paper.measured import (
+    efficiency,
+    growth,
+    growth_on_kubelets,
+    learning,
+    reconfiguration,
+)
 from benchmarks.paper.tables import HEDDLE, SAME_PLAN
 
 Measured = Mapping[str, Any]  # what is stored beside the cells, by name
 LAST = efficiency.BUDGETS[-1]
 FEW_DOZEN = 64  # plans, from which the paper compares flat-RL
 NOT_MEASURED = Verdict("not measured on emulated devices, and no such hardware", None)
+LARGEST = 19  # GPUs of the growing cluster
 LEAST, MOST = 0.05, 0.29  # how far it stays below, in the paper
 
 
@@ -98,6 +105,17 @@ def while_growing(measured: Measured) -> Verdict:
     return Verdict(said, _rises(ours) and not rising and min(leads) > 0)
 
 
+def drops_a5000_on_kubelets(measured: Measured) -> Verdict:
+    """On 19 GPUs the operator leaves out the A5000, on emulated kubelets."""
+    run = measured.get("growth-kubelets", {}).get("trained", {}).get(HEDDLE)
+    if run is None:
+        return NOT_MEASURED
+    last = run["sizes"][-1]
+    used = last["by_type"].get(growth_on_kubelets.WATCHED, 0)
+    said = f"on emulated kubelets the operator's plan for {last['gpus']} GPUs uses {used} A5000"
+    return Verdict(said, not used if last["gpus"] == LARGEST else None)
+
+
 def _rises(rates: list[float]) -> bool:
     return all(later >= before for before, later in pairwise(rates))
 
@@ -125,6 +143,7 @@ FURTHER_CLAIMS = (
         "as it grows, only Heddle's measured throughput never falls, and it leads at every size",
         while_growing,
     ),
+    FurtherClaim("6.2", "on 19 GPUs the running job leaves out the A5000", drops_a5000_on_kubelets),
     FurtherClaim(
         "6.2",
         "the cost model is 6.1 % off on average",

@@ -15,6 +15,7 @@ from benchmarks.paper.measured import (
     ablations,
     efficiency,
     growth,
+    growth_on_kubelets,
     learning,
     reconfiguration,
     sweep,
@@ -44,6 +45,7 @@ BESIDE = {
     "efficiency": "Search efficiency",
     "ablations": "What each part of the training earns",
     "growth-trained": "A cluster that grows from 3 to 19 GPUs, trained on emulated devices",
+    "growth-kubelets": "A cluster that grows from 3 to 19 GPUs, on emulated kubelets",
     "reconfiguration": "Reconfiguration breakdown on emulated devices",
 }
 WITHOUT_PICTURE = ("table1", "ablations", "reconfiguration")
@@ -120,6 +122,9 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
         elif name == "growth-trained":
             growth.draw(picture, found)
             body = growth.text(found)
+        elif name == "growth-kubelets":
+            growth.draw(picture, found)
+            body = growth_on_kubelets.text(found)
         elif name == "reconfiguration":
             body = reconfiguration.text(found)
         else:

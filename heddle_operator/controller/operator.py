@@ -37,6 +37,7 @@ from heddle_operator.resources.pods import WorkerDefaults
 from heddle_operator.state.settings import Settings
 from heddle_operator.telemetry.metrics import OperatorMetrics
 from heddle_operator.telemetry.probes import health_application
+from planner.errors import FIELD
 from planner.pauses import doubled_s
 from worker.http_limits import serving
 
@@ -123,7 +124,8 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
 
         app = health_application(metrics, problem)
         registry = kopf.OperatorRegistry()
-        Handlers(api, controller, found, bool(namespaces)).register(registry)
+        handlers = Handlers(api, controller, found, bool(namespaces))
+        handlers.register(registry)
         async with _serving_probes(app, options.port):
             try:
                 campaign = _campaign(elector, controller, found, metrics)
@@ -133,6 +135,7 @@ async def _run(options: OperatorOptions, metrics: OperatorMetrics) -> int:
             finally:
                 await controller.close()
                 await planners.close()
+                await handlers.close()
         return 0
 
 
@@ -149,7 +152,7 @@ async def _serving_probes(app: web.Application, port: int) -> AsyncIterator[None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise OperatorError(
-                f"the operator cannot listen on port {port}: {reason}; give a free one by --port",
+                f"the operator cannot listen on port {port}: {reason}; give a free one as {FIELD}",
                 field="port",
                 code="Taken",
             ) from None

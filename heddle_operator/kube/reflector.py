@@ -5,6 +5,8 @@ has forgotten (410 Gone) costs one LIST, which also tells what was deleted meanw
 between two requests doubles while no watch lives between them, and is no shorter than the server
 asks for.  Where every watch is cut off before it tells anything, lists tell instead, seldom.  There
 is no other LIST on a timer.
+A list that is older than what was seen is not believed: the server's data were lost or set back, or
+it is another server's.  Until a newer one comes nothing is heard (docs/decisions/0041).
 A namespace whose collections may not be read, as it is gone or lost its Role, holds up nobody
 outside it: what was known of it stays, and it is asked for again.
 Source: client-go's Reflector; the Kubernetes API concepts, "Efficient detection of changes".
@@ -93,7 +95,8 @@ class Reflector:
         self._api = api
         self._collection = collection
         self._sink = sink
-        self._version = ""  # newest that was seen; "": list first
+        self._version = ""  # to watch from; "": list first
+        self._newest = 0  # version that was seen, whatever became of the watch
         self._has_watched = False  # since the last list
         self._heard_s = time.monotonic()
         self._again = asyncio.Event()
@@ -175,13 +178,16 @@ class Reflector:
         """List the collection once and let the sink hold that and nothing else.
 
         Raises:
-            ApiRefused: a page was refused; with status 410 if the list took too long.
+            ApiRefused: a page was refused, or is older than what was seen; with status 410 if the
+                list took too long.
         """
         self.lists += 1
         query, uids = dict(self._collection.selectors), set()
         while True:
             size = LARGE_PAGE if self._collection.is_large else PAGE
             page = await self._api.get(self._collection.path, limit=size, **query)
+            version = page["metadata"]["resourceVersion"]
+            self._take_version(version)
             for body in page.get("items") or ():
                 uids.add(str(body["metadata"]["uid"]))
                 self._put(body)
@@ -189,12 +195,25 @@ class Reflector:
             if not more:
                 break
             query["continue"] = more
-        version = page["metadata"]["resourceVersion"]
         self._sink.keep(frozenset(uids), int(version))
         self._version, self._has_watched = version, False
         self._hear()
         self.is_synced.set()
         self.is_answered.set()
+
+    def _take_version(self, version: str) -> None:
+        """Note the version of a list, which has all that was there then.
+
+        Raises:
+            ApiRefused: a newer one was seen.
+        """
+        if int(version) < self._newest:
+            raise ApiRefused(
+                0,
+                f"it is listed as of version {version}, after {self._newest} was seen; restart "
+                "the operator if the data of the API server were restored",
+            )
+        self._newest = int(version)
 
     def _hear(self) -> None:
         self._heard_s, self.is_denied = time.monotonic(), False
@@ -225,6 +244,7 @@ class Reflector:
                 raise ApiRefused(int(body.get("code") or 0), str(body.get("message")))
             self._has_watched = True
             self._version = body["metadata"]["resourceVersion"]
+            self._newest = max(self._newest, int(self._version))
             if event["type"] == "DELETED":
                 self._malformed.read(body, partial(self._sink.drop, body))
             elif event["type"] != "BOOKMARK":

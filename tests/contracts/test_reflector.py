@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from heddle_operator.kube import reflector as reflector_module
-from heddle_operator.kube.client import connect
+from heddle_operator.kube.client import ApiRefused, connect
 from heddle_operator.kube.reflector import Collection, Reflector
 from tests.fakes.api_server import an_api_server
 from tests.fakes.proxy import a_proxy
@@ -163,5 +163,34 @@ def test_a_watch_without_a_word_is_said_to_be_dead(run):
         now = asyncio.get_running_loop().time()
         assert reflector.problem(now) == ""
         assert "nothing was heard" in reflector.problem(now + reflector_module.SILENT_S + 5)
+
+    run(test)
+
+
+def test_a_list_from_before_what_was_seen_is_not_believed(tmp_path):
+    async def main():
+        async with an_api_server() as server, await connect(server.kubeconfig(tmp_path)) as api:
+            maps, names = "/api/v1/namespaces/default/configmaps", Names()
+            reflector = Reflector(api, Collection(maps, MINE), names)
+            await create(api, maps, "a", "b")
+            await reflector.list()
+            server.lose_data()
+            with pytest.raises(ApiRefused, match="version 0, after 2 was seen"):
+                await reflector.list()
+            assert sorted(names.held.values()) == ["a", "b"]
+            await create(api, maps, "c", "d", "e")
+            await reflector.list()
+            assert sorted(names.held.values()) == ["c", "d", "e"], "what is newer is believed"
+
+    asyncio.run(main())
+
+
+def test_what_a_watch_told_counts_as_seen(run):
+    async def test(api, maps, reflector, names, proxy, forget):
+        await reflector.is_synced.wait()
+        await create(api, maps, "a")
+        await names.are("a")
+        held = await api.get(f"{maps}/a")
+        assert reflector._newest == int(held["metadata"]["resourceVersion"])
 
     run(test)

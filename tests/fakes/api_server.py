@@ -58,6 +58,12 @@ class FakeApiServer:
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
         self.port = self._runner.addresses[0][1]
 
+    def lose_data(self) -> None:
+        """Be as a server whose etcd was set back to before its first object."""
+        self.objects.clear()
+        self._history.clear()
+        self._versions = itertools.count(1)
+
     async def stop(self) -> None:
         """Be gone; the objects stay."""
         if self._runner is not None:

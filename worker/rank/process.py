@@ -161,11 +161,13 @@ def main(
     emulate: bool = False,
     device: str = "cpu",
     services_of: type[GlooServices] = GlooServices,
+    channel_of: type[Channel] = Channel,
     **_: object,
 ) -> None:
     """Run one rank until it leaves, is told to exit, or its agent is gone.
 
-    Tests and benchmarks give `services_of`, which wrap a service or emulate another model's times.
+    Tests and benchmarks give `services_of`, which wrap a service or emulate another model's times,
+    and `channel_of`, which tells the rank another thing than its agent does.
     """
     note(job=job, pod=pod, slot=slot)
     deepspeed_engine.check_deepspeed()
@@ -173,4 +175,4 @@ def main(
     deepspeed_engine.begin()
     services = services_of(emulate=emulate, store_key=store_key, device=own)
     LOG.info("payload travels on the wire %s", services.payload.about)
-    Rank(Channel(connection), pod, slot, services).run()
+    Rank(channel_of(connection), pod, slot, services).run()

@@ -1,8 +1,6 @@
 """A training job of the paper's growing cluster on emulated devices, which follows given plans.
 
-Processes, groups, state and its movement are real.  The model is a stand-in: as many blocks as
-GPT-Neo-2.7B, and narrow, so that the processor carries it.  Each rank waits for the time that its
-part of GPT-Neo-2.7B would take, `SLOWDOWN` times over.
+Processes, groups, state and its movement are real.  The model is a stand-in (`stand_in`).
 """
 
 from __future__ import annotations
@@ -13,13 +11,18 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
 from typing import Any
 
 from benchmarks.pages import ROOT
-from benchmarks.paper.cells import cell_of
+from benchmarks.paper.measured.stand_in import (
+    BATCH,
+    SEQUENCE_LENGTH,
+    SLOWDOWN,
+    STAND_IN,
+    rank_main,
+)
 from heddle.demo.job import text_folder
 from heddle.local.run_folder import run_folder
 from heddle.train.run import LocalRun, RunOptions
@@ -28,51 +31,10 @@ from heddle_operator.apis.errors import ProcessFailed
 from heddle_operator.apis.heddlejob import HeddleJob, load_job
 from heddle_operator.state.plan_reply import ReferencedPlan
 from planner.cluster.composition import Composition
-from planner.cost.evaluate import RankTimes, rank_times
 from planner.plans.plan import Plan
 from planner.profiles.generator import find_profile
-from worker.engine.seam import StageBuild
-from worker.rank import process
 
-MODEL = "gpt-neo-2.7b"
-BATCH = 32  # samples of a step; the paper's 128 would take a step of a minute here
-SLOWDOWN = 4.0  # wall seconds in which a second of an emulated device passes
 LIMIT_S = 600.0  # of the start, and of a size; other work may hold the cores
-STAND_IN = {
-    "model_type": "llama",
-    "num_hidden_layers": 32,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "intermediate_size": 64,
-    "vocab_size": 256,
-    "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": False,
-}
-
-
-class StandInServices(process.GlooServices):
-    """The services of a rank whose emulated device runs GPT-Neo-2.7B, slowed."""
-
-    def emulated_times(self, build: StageBuild) -> RankTimes:
-        """See `GlooServices`."""
-        return slowed_times(build.plan)[build.seat.rank]
-
-
-def slowed_times(plan: Plan) -> tuple[RankTimes, ...]:
-    """The wall seconds that each rank of a plan takes for its part of GPT-Neo-2.7B."""
-    question = cell_of(MODEL, "grow-19").question()
-    workload = replace(question.workload, global_batch=BATCH)
-    times = rank_times(plan, workload, process.nodes_of(plan), question.profile)
-    return tuple(
-        RankTimes(**{part: SLOWDOWN * seconds for part, seconds in asdict(one).items()})
-        for one in times
-    )
-
-
-def rank_main(connection: socket, **arguments: Any) -> None:
-    """A rank process of the job."""
-    process.main(connection, services_of=StandInServices, **arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +71,7 @@ class GrowingRun(LocalRun):
             joiners=(),
             profile=profile,
             data_options=("--input", str(text_folder()), "--max-bytes", "200000"),
-            rank_entry=f"{__name__}:{rank_main.__name__}",
+            rank_entry=f"{rank_main.__module__}:{rank_main.__name__}",
             plan=_referenced(sizes[0]),
             patience_s=LIMIT_S,
         )
@@ -229,7 +191,11 @@ def _job(folder: Path) -> HeddleJob:
             "spec": {
                 "model": {"path": str(folder), "init": "Seed"},
                 "data": {"builtin": "text"},
-                "training": {"globalBatch": BATCH, "sequenceLength": 8, "learningRate": 3e-4},
+                "training": {
+                    "globalBatch": BATCH,
+                    "sequenceLength": SEQUENCE_LENGTH,
+                    "learningRate": 3e-4,
+                },
                 "steps": 100_000,
                 "planRef": "given",
                 "elastic": {

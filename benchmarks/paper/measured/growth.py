@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 
 from benchmarks.evaluation.references import expanded
 from benchmarks.paper.cells import PEERS, Cell, cells_of
-from benchmarks.paper.measured.emulated_job import BATCH, SLOWDOWN, Size, train
+from benchmarks.paper.measured.emulated_job import Size, train
+from benchmarks.paper.measured.stand_in import BATCH, SLOWDOWN
 from benchmarks.paper.picture import COLOURS
 from benchmarks.paper.planners import NAMES, plan_cell
 from benchmarks.paper.tables import HEDDLE, table

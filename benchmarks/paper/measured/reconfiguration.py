@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.evaluation.references import expanded
 from benchmarks.paper.cells import Cell
-from benchmarks.paper.measured.emulated_job import BATCH, MODEL, SLOWDOWN, Size, train
+from benchmarks.paper.measured.emulated_job import Size, train
+from benchmarks.paper.measured.stand_in import BATCH, MODEL, SLOWDOWN
 from benchmarks.paper.planners import plan_cell
 from benchmarks.paper.tables import HEDDLE, table
 from benchmarks.stall.parts import table as parts_table

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from heddle_operator.apis.labels import JOB_LABEL
+from heddle_operator.apis.labels import EPOCH_LABEL, JOB_LABEL
 from tests.builders import heddle_job
 from tests.cluster.api import pods
 from tests.cluster.cluster import Cluster
@@ -129,9 +129,16 @@ class Job:
 
     def epochs(self) -> dict[int, Json]:
         """The data of its epoch records."""
+        return {
+            int(body["metadata"]["labels"][EPOCH_LABEL]): body["data"]
+            for body in self.epoch_bodies()
+        }
+
+    def epoch_bodies(self) -> list[Json]:
+        """The ConfigMaps of its epochs."""
         path = f"/api/v1/namespaces/default/configmaps?labelSelector={JOB_LABEL}%3D{self.name}"
-        found = self.cluster.api.get(path)["items"]
-        return {int(item["metadata"]["labels"]["heddle.dev/epoch"]): item["data"] for item in found}
+        found: list[Json] = self.cluster.api.get(path)["items"]
+        return found
 
     def token(self) -> str:
         """Its bearer token, once the operator has made it."""

@@ -25,7 +25,7 @@ from tests.cluster.errors import ClusterFailed
 from tests.e2e.kubernetes.curve import Curve
 from tests.e2e.kubernetes.job import WITHIN_S, Job, Json
 from tests.e2e.kubernetes.reference import Reference
-from worker.contract import RankReport, Report
+from worker.contract import RankReport, Report, StepRecord
 
 ASK_EVERY_S = 0.2  # an agent does not answer for a further step alone
 _WATCH_S = 3600.0
@@ -81,6 +81,11 @@ class Listener:
         """The time without a step before an epoch; see `Curve`."""
         with self._heard:
             return self.curve.gap_s(epoch)
+
+    def history(self) -> list[StepRecord]:
+        """See `Curve`."""
+        with self._heard:
+            return self.curve.history()
 
     def wait(
         self, claim: Callable[[Listener], bool], what: str, within_s: float = WITHIN_S

@@ -10,8 +10,8 @@ from benchmarks.paper.further_claims import (
     pause,
     while_growing,
 )
-from benchmarks.paper.measured.emulated_job import SLOWDOWN
 from benchmarks.paper.measured.learning import FLAT, LEARNING
+from benchmarks.paper.measured.stand_in import SLOWDOWN
 
 
 def stored(policy, random, mcts):

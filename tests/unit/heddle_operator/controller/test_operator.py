@@ -250,7 +250,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(tmp_path):
         said = (await process.stderr.read()).decode()
         assert said == (
             f"Error: the operator cannot listen on port {port}: Address already in use; "
-            "give a free one by --port\n"
+            "give a free one as --port\n"
         )
 
     run(tmp_path, test)

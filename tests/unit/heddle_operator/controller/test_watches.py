@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+from collections import Counter
+from types import SimpleNamespace
 
 import kopf
 import pytest
+from yarl import URL
 
-from heddle_operator.controller.watches import Handlers, configure
+from heddle_operator.controller.watches import Handlers, WatchPauses, configure
 from heddle_operator.kube.cache import ObjectCache
 from heddle_operator.kube.client import connect
 from heddle_operator.kube.reflections import reflectors
 from tests.fakes.api_server import an_api_server
+from tests.fakes.virtual_time import run_virtually
 
 
 class Followed:
@@ -102,5 +107,53 @@ def test_outside_a_cluster_kopf_logs_in_as_kubectl_would(tmp_path, monkeypatch):
         monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
         info = await handlers.login(logger=None, settings=kopf.OperatorSettings())
         assert info.server == f"http://127.0.0.1:{server.port}"
+        await handlers.close()
 
     run(tmp_path, test)
+
+
+def test_credentials_that_were_refused_once_are_known_when_they_come_again(tmp_path, monkeypatch):
+    async def test(server, handlers, reflectors, controller):
+        monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig(tmp_path)))
+        first, again = [
+            await handlers.login(logger=None, settings=kopf.OperatorSettings()) for _ in range(2)
+        ]
+        assert first.aiohttp_session.closed
+        assert not again.aiohttp_session.closed
+        assert first == again, "else Kopf would log in for ever without a pause"
+        await handlers.close()
+        assert again.aiohttp_session.closed
+
+    run(tmp_path, test)
+
+
+def asked_in(seconds, lives_s, **query):
+    """Requests for two collections, one after the other, that end after so many seconds each."""
+    asked = Counter()
+
+    async def follow(path, pauses):
+        url = URL(f"http://server{path}").with_query(query)
+        while True:
+            await pauses(SimpleNamespace(url=url), ending)
+            asked[path] += 1
+
+    async def ending(_):
+        await asyncio.sleep(lives_s)
+
+    async def main():
+        pauses = WatchPauses()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(follow(path, pauses) for path in ("/jobs", "/namespaces")))
+
+    run_virtually(main())
+    return asked
+
+
+def test_watches_that_are_cut_off_follow_each_other_seldom():
+    assert asked_in(600, 0.001, watch="true") == {"/jobs": 125, "/namespaces": 125}
+
+
+def test_watches_that_live_and_other_requests_never_wait():
+    assert set(asked_in(600, 1.0, watch="true").values()) == {599}
+    assert set(asked_in(600, 0.1).values()) == {5999}

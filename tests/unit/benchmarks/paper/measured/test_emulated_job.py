@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.evaluation.references import expanded
 from benchmarks.paper.cells import cell_of
-from benchmarks.paper.measured.emulated_job import MODEL, SLOWDOWN, STAND_IN, slowed_times
+from benchmarks.paper.measured.stand_in import MODEL, SLOWDOWN, STAND_IN, slowed_times
 from benchmarks.paper.store import read_cell
 from planner.cost.evaluate import cost_of
 

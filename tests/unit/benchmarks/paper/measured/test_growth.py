@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.paper.measured.emulated_job import BATCH, SLOWDOWN
 from benchmarks.paper.measured.growth import draw, emulated_steps, pace_errors, rates, text
+from benchmarks.paper.measured.stand_in import BATCH, SLOWDOWN
 
 
 def a_run(seconds_s=(2.0, 1.0), stall_s=3.0):
