@@ -272,8 +272,8 @@ def _not_run(beside: Sequence[str]) -> str:
 its peers had in some; searches that 20 s cut off say so."""
     if ON_KUBELETS in beside:
         return f"One part of the paper's evaluation did not run. {cells}"
-    return f"""Two parts of the paper's evaluation did not run. {cells} The growing cluster ran on emulated
-devices, not on the emulated kubelets."""
+    growth = "The growing cluster ran on emulated\ndevices, not on the emulated kubelets."
+    return f"Two parts of the paper's evaluation did not run. {cells} {growth}"
 
 
 def claims_page(

@@ -88,6 +88,11 @@ def test_without_results_nothing_can_be_told():
     assert "cannot be told here" in claims_page({})
 
 
+def test_the_page_says_which_parts_did_not_run():
+    assert "on the emulated kubelets" in claims_page({})
+    assert "on the emulated kubelets" not in claims_page({}, beside=("growth-kubelets",))
+
+
 def test_seconds_and_budgets():
     found = figure(result("heddle-3", 1.0, seconds=3.1))
     assert seconds_within(("uniform",), 8.4)(found).holds is True
