@@ -124,7 +124,7 @@ def _beside(folder: Path, plans: Path, uniform: Sequence[CellResults]) -> list[P
             body = growth.text(found)
         elif name == "growth-kubelets":
             growth.draw(picture, found)
-            body = growth_on_kubelets.text(found)
+            body = growth_on_kubelets.text(found, stored["load"])
         elif name == "reconfiguration":
             body = reconfiguration.text(found)
         else:

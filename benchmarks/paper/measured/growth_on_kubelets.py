@@ -246,8 +246,13 @@ def watched(size: Mapping[str, Any]) -> str:
     return f"{used} of {there}" if there else "none there"
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """The page."""
+def text(found: Mapping[str, Any], load: float) -> str:
+    """The page.
+
+    Args:
+        found: that was measured.
+        load: of the machine in the last minute of it.
+    """
     run = found["trained"][HEDDLE]
     sizes = run["sizes"]
     columns = zip(sizes, breaks_s(run), rates(run), pace_errors(run), strict=True)
@@ -261,20 +266,19 @@ def text(found: Mapping[str, Any]) -> str:
   and plans; and the worker pods with their process groups, their state and its movement.
 - Emulated are the GPUs. Nothing here was measured on one.
 - The job names GPT-Neo-2.7B, and the operator plans that. The ranks train a stand-in, which has as
-  many blocks and is narrow. Each waits for the modelled time of GPT-Neo-2.7B,
-  {SLOWDOWN:g} times over.
+  many blocks and is narrow. Each waits {SLOWDOWN:g} times the modelled time of GPT-Neo-2.7B.
 - The operator's profile takes {SLOWDOWN:g} times as long too. Its searches have {BUDGET_S:g} s.
 - A size lasts {HOLD_S:g} s of the wall, or until two steps of its plan are trained. The paper has
   five minutes a size. The batch is {BATCH} samples; the paper has 128.
 - The job has the usual settings: a node is used after five seconds, and a change follows another
   after thirty. Silence alone counts as a loss after {PEER_TIMEOUT_S} s instead of ten.
-- Pods start on the same two cores, and other work ran too. The ranks of a pod share one container.
+- Pods start on the same two cores, and other work ran too: the load of the machine was {load:g} at the
+  end. A large pace error is this machine's, and so are the rates and breaks beside it.
 
 {end if run["ended"] else ""}On {sizes[-1]["gpus"]} GPUs the last plan uses {used}.
 The paper's leaves out the A5000.
 
-Ranks were taken for lost {lost} times. The operator gave up {run["given_up"]} plans before they
-trained.
+Ranks taken for lost: {lost}. Plans given up before they trained: {run["given_up"]}.
 
 ![Throughput over time](growth-kubelets.svg)
 
