@@ -83,6 +83,7 @@ def test_an_operator_outlives_it_asks_seldom_and_goes_on(control_plane, fault, k
                     of: sum(n for (_, path), n in disorder.requests.items() if path == of)
                     for of in ("/api/v1/pods", ALL_JOBS)
                 }
+                print(f"{fault}: {asked} requests in {FAULT_S} s")
                 disorder.fail()
                 await followed(api, f"amid-{port}")
                 assert process.returncode is None

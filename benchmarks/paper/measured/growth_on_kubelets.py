@@ -272,8 +272,8 @@ def text(found: Mapping[str, Any], load: float) -> str:
   five minutes a size. The batch is {BATCH} samples; the paper has 128.
 - The job has the usual settings: a node is used after five seconds, and a change follows another
   after thirty. Silence alone counts as a loss after {PEER_TIMEOUT_S} s instead of ten.
-- Pods start on the same two cores, and other work ran too: the load of the machine was {load:g} at the
-  end. A large pace error is this machine's, and so are the rates and breaks beside it.
+- Pods start on the same two cores, and other work ran too: the load of the machine was {load:g} at
+  the end. A large pace error is this machine's, and so are the rates and breaks beside it.
 
 {end if run["ended"] else ""}On {sizes[-1]["gpus"]} GPUs the last plan uses {used}.
 The paper's leaves out the A5000.
