@@ -6,6 +6,7 @@ to their experts and back by two all-to-alls among the EP runs, and inside a run
 output is summed over its slices before it goes back: k copies of each token, which is why slicing
 experts over a slow network costs so much more than sending tokens over it.
 Invariant: a group inside a node uses the node's links, one that leaves it the slowest NIC's share.
+A sum over nodes goes at the pace of the slowest link of its ring, those inside nodes included.
 Source: Heddle, sections 3.2 and 5.3 (expert tiling); Megatron-Core's token dispatcher.
 """
 
@@ -106,7 +107,8 @@ def _sum_s(
 ) -> float:
     """The outputs of the experts of a run are summed over its members; 2 (R-1)/R of a ring.
 
-    The ring enters and leaves a node once, however many members it has there.
+    The ring enters and leaves a node once, however many members it has there.  Its slowest link
+    counts, inside a node or between two, as in `planner.cost.collectives`.
     """
     size = len(run)
     if size == 1:
@@ -116,4 +118,6 @@ def _sum_s(
     if len(nodes) == 1:
         return profile.inside_ring(run[0].gpu_type, size).seconds(volume)
     share = max(formulas.nic_share(at_once[node], inside) for node, inside in nodes.items())
-    return _slowest_nic(profile, run).shared_by(share).seconds(volume)
+    links = [_slowest_nic(profile, run).shared_by(share)]
+    links += [profile.inside_ring(run[0].gpu_type, one) for one in nodes.values() if one > 1]
+    return max(link.seconds(volume) for link in links)

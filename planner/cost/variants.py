@@ -2,7 +2,7 @@
 
 Invariant: of the tilings that cut experts into as many parts, only the fastest is a variant.
 ETP is at most the GPUs of the largest node; a run of it that leaves a node all the same, as where
-nodes have six GPUs, is priced by the network.
+nodes have six GPUs, is priced by the slowest link of its ring.
 Source: Heddle, section 5.3 (expert tiling EP x ETP x EDP; EP may leave a node, ETP may not).
 """
 

@@ -43,6 +43,17 @@ def test_a_run_inside_its_node_pays_no_network_for_its_sums():
     assert inside < seconds(1, 8, 2)
 
 
+def test_a_sum_over_nodes_goes_at_the_pace_of_the_slowest_link_of_its_ring():
+    experts = MIXTRAL.experts
+    assert experts is not None
+    sent = experts.per_token * WORKLOAD.sequence_length * MIXTRAL.hidden * 2  # fp16, of one slice
+    for kind, is_slower_inside in (("a6000", True), ("h100", False)):
+        inside, nic = PROFILE.inside_ring(kind, 4), PROFILE.between_nodes(kind)
+        assert (inside.bandwidth_bytes_per_s < nic.bandwidth_bytes_per_s) == is_slower_inside
+        slowest = inside if is_slower_inside else nic
+        assert seconds(1, 8, 2, kind) == pytest.approx(slowest.seconds(7 / 4 * sent))
+
+
 def plan_of(**tiling) -> Plan:
     stages = (replace(Stage(gpu_type="h100", tp=4, layers=32), **tiling),)
     placed = tuple(PlacedStage(0, r, 0, f"n{r}", (0, 1, 2, 3)) for r in range(2))
