@@ -37,6 +37,9 @@ MEASURED = Path(__file__).with_name("mixes.json")
 COMMAND = "python -m benchmarks.policy.mixes"
 REFERENCE_S = 12.0  # processor time of the search that policies are compared with
 LEAST_MEAN, LEAST_WORST = 96.0, 88.0  # goals, in per cent of it
+# The ways that were tried, by what masks leave out; today's is the last.
+WAYS = {"packing": "choices that cannot be packed", "memory": "also those that hold no model"}
+TODAY = tuple(WAYS)[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,7 @@ class Mixed:
     """One policy on one composition."""
 
     model: str  # its name
+    way: str  # of `WAYS`
     composition: str  # as `heddle plan --composition` takes it
     batch: int  # samples a step
     profile: str  # digest of the profile that priced all plans
@@ -100,6 +104,7 @@ def measure(
         }
         row = Mixed(
             model=model,
+            way=TODAY,
             composition=text,
             batch=one.batch,
             profile=profile.digest,
@@ -113,10 +118,23 @@ def measure(
 
 def page(rows: Sequence[Mixed], cards: Sequence[PolicyCard], notes: Sequence[str]) -> str:
     """The page of all rows, of the models of these cards."""
-    summary, details = [], []
+    summary, details, ways = [], [], []
     for card in cards:
-        own = [row for row in rows if row.model == card.model]
+        by_way = {
+            way: [row for row in rows if (row.model, row.way) == (card.model, way)] for way in WAYS
+        }
+        own = by_way[TODAY]
         for rollouts in ROLLOUTS:
+            spreads = [
+                Spread.of([row.percent(rollouts) for row in found]) for found in by_way.values()
+            ]
+            ways.append(
+                (
+                    *(card.model, rollouts),
+                    *(f"{spread.mean:.2f} %" for spread in spreads),
+                    *(f"{spread.worst:.2f} %" for spread in spreads),
+                )
+            )
             spread = Spread.of([row.percent(rollouts) for row in own])
             worst = min(own, key=lambda row: row.percent(rollouts))
             summary.append(
@@ -167,6 +185,16 @@ def page(rows: Sequence[Mixed], cards: Sequence[PolicyCard], notes: Sequence[str
             ),
             summary,
         ),
+        "## Two ways\n\nBoth have the same weights and references. Masks of the first way leave "
+        f"{WAYS['packing']} out, masks\nof the second {WAYS['memory']} "
+        "([0041](../decisions/0041-masks-that-look-ahead-to-memory.md)).\n\n"
+        + table(
+            (
+                *("model", "best of"),
+                *(f"{what}, {way}" for what in ("mean", "worst") for way in WAYS),
+            ),
+            ways,
+        ),
         "## Trainings\n\n"
         + table(
             ("model", "types", "compositions", "groups", "clock, processor time", "commit"), trained
@@ -195,7 +223,7 @@ def main() -> None:
         known = [Mixed(**row) for row in json.loads(options.measured.read_text())]
     for model in options.models:
         found = list(measure(model, options.policy, known, say))
-        known = [row for row in known if row.model != model] + found
+        known = [row for row in known if (row.model, row.way) != (model, TODAY)] + found
         if options.policy is None:
             rows = json.dumps([asdict(row) for row in known], indent=1)
             options.measured.write_text(rows + "\n")
@@ -205,7 +233,13 @@ def main() -> None:
         PAGE.write_text(page(known, cards, options.note))
     else:
         for n in ROLLOUTS:
-            spread = Spread.of([row.percent(n) for row in known if row.model in options.models])
+            spread = Spread.of(
+                [
+                    row.percent(n)
+                    for row in known
+                    if (row.way == TODAY and row.model in options.models)
+                ]
+            )
             print(f"best of {n}: mean {spread.mean:.2f} %, worst {spread.worst:.2f} %")
 
 

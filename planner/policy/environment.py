@@ -23,6 +23,7 @@ from planner.estimator.top_k import TopK, new_top_k
 from planner.estimator.workspace import new_workspace
 from planner.policy.closing import close_templates
 from planner.policy.features import ActionSpace, action_space_of
+from planner.policy.memory_left import keep_depths, keep_stages
 from planner.policy.partial_plans import (
     Templates,
     new_partial_plans,
@@ -43,8 +44,8 @@ class Environment:
     space: ActionSpace  # what may be chosen
     schema: FeatureSchema  # of the features
     limits: SearchLimits  # limits and objective of the plans that are kept
-    # whether choices that cannot be packed are left out; else they end the episode, as a template
-    # that does not fit in memory does
+    # whether choices that cannot be packed, or cannot hold the model, are left out; else they end
+    # the episode
     has_masks: bool = True
 
     @staticmethod
@@ -100,6 +101,7 @@ class Episodes:
         self._partial = [new_partial_plans(each, len(one.space.tp)) for one in self.environments]
         self._benches = [new_workspace(one.pricing.tables) for one in self.environments]
         self._left = [np.zeros(len(one.space.tp), np.int64) for one in self.environments]
+        self._scratch = [np.zeros((2, len(one.space.tp)), np.int64) for one in self.environments]
         self._options = [_option_table(one) for one in self.environments]
         self._widths = self.environments[0].schema.widths
 
@@ -146,7 +148,10 @@ class Episodes:
             state[span] = one.space.state
             observe_states(one.space, plans, own, schema.t_max, left, state[span])
             observe_depths(one.space, plans, own, left, features[span], mask[span])
-            if not one.has_masks:
+            if one.has_masks:
+                tables, scratch = one.pricing.tables, self._scratch[e]
+                keep_depths(tables, one.space, plans, own, left, scratch[0], mask[span])
+            else:
                 mask[span, : one.limits.deepest + 1] = True
         return DepthView(rows, state, features, mask)
 
@@ -164,7 +169,8 @@ class Episodes:
         degree = np.zeros((*grid, degrees, self._widths["degree"]), np.float32)
         mask = np.zeros((*grid, degrees), np.bool_)
         for e, span, own in self._parts(rows):
-            space = self.environments[e].space
+            one = self.environments[e]
+            space = one.space
             known = self._options[e] >= 0
             device[span, : len(known)] = space.device
             degree[span, : len(known)][:, known] = space.option
@@ -178,7 +184,17 @@ class Episodes:
                 degree[span],
                 mask[span],
             )
-            if not self.environments[e].has_masks:
+            if one.has_masks:
+                keep_stages(
+                    one.pricing.tables,
+                    space,
+                    self._partial[e],
+                    own,
+                    self._left[e],
+                    *self._scratch[e],
+                    mask[span],
+                )
+            else:
                 mask[span, : len(known)] = known
                 for found in (context, device, degree):  # of more GPUs than there are
                     np.nan_to_num(found[span], copy=False, neginf=0.0)

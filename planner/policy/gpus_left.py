@@ -7,7 +7,7 @@ Legend: C node classes, O options, Q limits on GPUs.
 
 from __future__ import annotations
 
-from planner.estimator.jit import jit
+from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Ints
 from planner.policy.features import ActionSpace
 
@@ -100,6 +100,16 @@ def groups_left(m: ActionSpace, taken: Ints, used: Ints, left: Ints, degree: int
             groups = min(groups, limit_left(m, taken, used, q) // degree)
         found += groups
     return found
+
+
+@inlined
+def stages_with(m: ActionSpace, taken: Ints, used: Ints, o: int, stages: int, left: Ints) -> int:
+    """Stages of the smallest degree beside one more of option `o`, of so many that are left."""
+    if len(m.limit):
+        return stages_beside(m, taken, used, o, left)
+    start = m.first_option[m.option_class[o]]
+    least = m.tp[start]
+    return stages - left[start] // least + (left[start] - m.tp[o]) // least
 
 
 @jit

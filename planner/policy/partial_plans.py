@@ -18,7 +18,7 @@ from planner.estimator.jit import inlined, jit
 from planner.estimator.tables import Floats, Ints
 from planner.estimator.unplaced_plan import UnplacedPlan, new_plan
 from planner.policy.features import ActionSpace
-from planner.policy.gpus_left import gpus_left, replicas_with, stages_beside, stages_left
+from planner.policy.gpus_left import gpus_left, replicas_with, stages_left, stages_with
 from planner.policy.schema import (
     OF_DEGREE_BATCH,
     OF_DEGREE_LEFT,
@@ -174,10 +174,7 @@ def observe_stages(
                 observe_class(m, d, r, c, replicas, left, device[i, c])
             for o in range(start, stop):
                 k = m.degree[o]
-                least = m.tp[start]
-                beside = stages - left[start] // least + (left[start] - m.tp[o]) // least
-                if len(m.limit):
-                    beside = stages_beside(m, taken, used, o, left)
+                beside = stages_with(m, taken, used, o, stages, left)
                 mask[i, c, k] = left[o] >= m.tp[o] and beside >= to_come
                 observe_option(m, d, r, o, replicas, left, degree[i, c, k])
 

@@ -56,7 +56,7 @@ class Curriculum:
     profile: Profile  # of the usual workload
     training: tuple[Question, ...]  # questions to train on
     validation: tuple[Question, ...]  # questions to judge by
-    has_masks: bool = True  # whether choices that cannot be packed are left out
+    has_masks: bool = True  # whether choices that cannot be packed, or hold no model, are left out
 
     @property
     def digest(self) -> str:

@@ -31,7 +31,7 @@ class TrainingSettings:
     cloning: int = 20  # passes over the teachers' plans, each time
     uses_clusters: bool = True  # whether gradients are made to agree (PCGrad)
     uses_imitation: bool = True  # whether the best plans are imitated (SIL)
-    uses_masks: bool = True  # whether choices that cannot be packed are left out
+    uses_masks: bool = True  # whether choices that cannot be packed, or hold no model, are left out
     uses_groups: bool = True  # whether a rollout is judged by its group; else by all of an update
     uses_forced: bool = True  # whether depths are forced
     uses_uniform_types: bool = True  # whether one rollout of a group draws its node classes
