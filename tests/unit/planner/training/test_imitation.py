@@ -11,8 +11,10 @@ from planner.policy.rollouts import UniformActor, play
 from planner.training.imitation import (
     Buffers,
     DemonstratingActor,
+    decisions_of,
     replay,
 )
+from planner.training.teacher import teach
 from tests.unit.planner.policy.conftest import untrained
 
 DEEP = ((0, 1),)
@@ -74,7 +76,9 @@ def test_a_plan_is_repeated_decision_by_decision(curriculum):
 def test_an_impossible_choice_is_marked_and_another_is_taken(curriculum):
     environment = curriculum.environment(curriculum.training[0])
     network = untrained(curriculum.schema)
-    decisions = ([1, 0, 0, 0], [1, 99, 0, 0], [99])
+    taught = teach(environment.pricing.tables, environment.limits, 50, 0)
+    possible = [*decisions_of(environment, taught.templates)]
+    decisions = (possible, [possible[0], 99, *possible[2:]], [99])
     episodes = Episodes([environment], len(decisions))
     actor = DemonstratingActor(network, episodes, [iter(row) for row in decisions])
     play(episodes, actor)
