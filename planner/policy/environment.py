@@ -185,13 +185,15 @@ class Episodes:
                 mask[span],
             )
             if one.has_masks:
+                added, held = self._scratch[e]
                 keep_stages(
                     one.pricing.tables,
                     space,
                     self._partial[e],
                     own,
                     self._left[e],
-                    *self._scratch[e],
+                    added,
+                    held,
                     mask[span],
                 )
             else:

@@ -109,7 +109,8 @@ def stages_with(m: ActionSpace, taken: Ints, used: Ints, o: int, stages: int, le
         return stages_beside(m, taken, used, o, left)
     start = m.first_option[m.option_class[o]]
     least = m.tp[start]
-    return stages - left[start] // least + (left[start] - m.tp[o]) // least
+    found: int = stages - left[start] // least + (left[start] - m.tp[o]) // least
+    return found
 
 
 @jit
