@@ -187,7 +187,7 @@ def page(rows: Sequence[Mixed], cards: Sequence[PolicyCard], notes: Sequence[str
         ),
         "## Two ways\n\nBoth have the same weights and references. Masks of the first way leave "
         f"{WAYS['packing']} out, masks\nof the second {WAYS['memory']} "
-        "([0041](../decisions/0041-masks-that-look-ahead-to-memory.md)).\n\n"
+        "([0042](../decisions/0042-masks-that-look-ahead-to-memory.md)).\n\n"
         + table(
             (
                 *("model", "best of"),
