@@ -78,9 +78,7 @@ def megatron(
             code="Unknown",
         )
     if not words.values:
-        raise InvalidArguments(
-            "no arguments of Megatron were given; give them, or --args-file", code="Missing"
-        )
+        raise InvalidArguments(_nothing_given(args_file, arguments), code="Missing")
     folder = model_folder or Path(f"{name}-model")
     found = turn(words, _read(ds_config) if ds_config else {}, name, str(folder.resolve()))
     load_job(found.job, found.config)
@@ -92,6 +90,15 @@ def megatron(
         said = note if note.startswith("training.") else f"left out: {note}"
         click.echo(said, err=True)
     click.echo(yaml.safe_dump(found.job, sort_keys=False), nl=False)
+
+
+def _nothing_given(args_file: Path | None, arguments: tuple[str, ...]) -> str:
+    if args_file is not None:
+        return f"{args_file} holds no arguments of Megatron; name its launch script"
+    bare = next((word for word in arguments if not word.startswith("-")), None)
+    if bare is not None:
+        return f"{bare} is no argument of Megatron; a launch script is given by --args-file {bare}"
+    return "no arguments of Megatron were given; give them, or --args-file"
 
 
 def _write(folder: Path, config: str) -> None:

@@ -20,6 +20,12 @@ from heddle_operator.apis.errors import InvalidArguments
 from planner.model.shape import LARGEST, MOST_LAYERS
 
 GPT2_VOCABULARY = 50257
+_ASKED_BY = {
+    "rotary positions": "--position-embedding-type rope",
+    "RMS norm": "--normalization RMSNorm",
+    "SwiGLU": "--swiglu",
+    "no biases": "--disable-bias-linear",
+}
 _OF_OTHERS = (
     "--num-query-groups",
     "--num-key-value-heads",
@@ -72,9 +78,10 @@ def config_of(words: Words) -> dict[str, Any]:
         return _gpt2(words)
     yes = ", ".join(name for name, is_so in said.items() if is_so)
     no = ", ".join(name for name, is_so in said.items() if not is_so)
+    missing = ", ".join(_ASKED_BY[name] for name, is_so in said.items() if not is_so)
     raise InvalidArguments(
-        f"the model has {yes}, but not {no}: Heddle has all of them (LLaMA, Mistral, Qwen) or none "
-        "(GPT-2); a model of your own is spec.model.path with its config.json",
+        f"the model has {yes}, but not {no} ({missing}): Heddle has all of them (LLaMA, Mistral, "
+        "Qwen) or none (GPT-2); a model of your own is spec.model.path with its config.json",
         code="Unsupported",
     )
 

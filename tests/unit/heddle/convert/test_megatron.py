@@ -321,3 +321,21 @@ def test_a_folder_that_refuses_the_models_config_is_named(tmp_path):
     assert isinstance(done.exception, InvalidArguments)
     assert "the model cannot be described in /proc/nowhere" in str(done.exception)
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(("given", "said"), [((), "holds no arguments"), (("x",), "--args-file x")])
+def test_a_script_without_arguments_is_named(tmp_path, given, said):
+    file = tmp_path / "empty.sh"
+    file.write_text("")
+    arguments = given or ("--args-file", str(file))
+    done = CliRunner().invoke(command, ["megatron", *arguments])
+    assert isinstance(done.exception, InvalidArguments)
+    assert said in str(done.exception)
+
+
+def test_a_model_between_two_families_is_refused_with_the_arguments_that_it_lacks():
+    words = LLAMA.replace("--normalization RMSNorm", "").replace("--disable-bias-linear", "")
+    with pytest.raises(
+        InvalidArguments, match=r"\(--normalization RMSNorm, --disable-bias-linear\)"
+    ):
+        convert(read_words(words.split()), {}, "mine", "/models/mine")
