@@ -86,8 +86,7 @@ ABOVE_0 = Finite(0, min_open=True)
 AT_LEAST_1 = click.IntRange(1)
 SHOWN = {"show_default": True}  # settings of a command: its help says every default
 MODEL_HELP = (
-    "Name of the model, or the path of a Hugging Face config.json.  The names are "
-    f"{', '.join(MODELS)}."
+    f"Name of the model, or the path of a Hugging Face model.  The names are {', '.join(MODELS)}."
 )
 
 

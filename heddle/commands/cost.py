@@ -41,7 +41,7 @@ from planner.wording import counted
 @gpu_options(otherwise="the plan's own")
 @click.option(
     "--model",
-    help="Name of the model, or the path of a Hugging Face config.json.  [default: the plan's own]",
+    help="Name of the model, or the path of a Hugging Face model.  [default: the plan's own]",
 )
 @click.option(
     "--batch", type=int, help="Number of samples in a training step.  [default: the plan's own]"

@@ -67,7 +67,7 @@ PHASES = {"teach": "teachers", "clone": "cloning", "improve": "improving"}
     help="Folder for the policy.  [default: policy-NAME in the current folder]",
 )
 @click.option("--overwrite", is_flag=True, help="Write to the folder even if it holds files.")
-@click.option("--resume", is_flag=True, help="Resume a training that was killed.")
+@click.option("--resume", is_flag=True, help="Resume a training that was stopped or killed.")
 @click.option(
     "--keep-every-s",
     default=15.0,
@@ -110,8 +110,14 @@ def train_policy(
     training = Training(curriculum, settings, where)
     if resume:
         training.resume()
-    with progress_bar() as bar:
-        card = training.run(_Display(bar).show, _commit(), keep_every_s)
+    try:
+        with progress_bar() as bar:
+            card = training.run(_Display(bar).show, _commit(), keep_every_s)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"The training was interrupted; the same command with --resume goes on from {where}.\n"
+        )
+        raise
     if output == "json":
         click.echo(json.dumps(card.to_json(), indent=2))
         return
@@ -149,7 +155,7 @@ def _require_free(folder: Path, *, overwrite: bool, resume: bool) -> None:
     if held and not (overwrite or resume):  # what a kill left half written is nobody's
         raise InvalidRequest(
             f"the folder {folder} holds files already; give --overwrite, name another "
-            f"--output-path, or go on with a training that was killed by --resume",
+            f"--output-path, or give --resume to go on with a training that was stopped",
             code="Taken",
         )
     _require_writable(folder)

@@ -161,7 +161,7 @@ MODELS: dict[str, ModelShape] = {
 
 
 def find_model(name: str) -> ModelShape:
-    """The model of that name, or of that `config.json`.
+    """The model of that name, or of that `config.json` or the folder that holds it.
 
     Raises:
         InvalidWorkload: there is none; the message lists those there are.
@@ -170,8 +170,10 @@ def find_model(name: str) -> ModelShape:
         return MODELS[name]
     if name.endswith(".json"):
         return model_from_config(Path(name))
+    if (Path(name) / "config.json").is_file():
+        return model_from_config(Path(name) / "config.json")
     raise InvalidWorkload(
         f"model {name!r} is unknown{did_you_mean(name, MODELS)}; the models are "
-        f"{', '.join(MODELS)}, or give the path of a Hugging Face config.json",
+        f"{', '.join(MODELS)}, or give the path of a Hugging Face config.json or its folder",
         code="Unknown",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -125,6 +126,20 @@ def test_a_policy_is_no_worth_of_0_percent_before_it_is_evaluated(capsys):
         "teachers 4/40",
         "improving 3/32 best of 16 91.0 % (best so far 92.5 %), entropy 0.17",
     ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_the_training_goes_on(tmp_path):
+    command = [sys.executable, "-m", "heddle", "train-policy", "--model", "tiny-llama"]
+    where = ["--output-path", str(tmp_path / "policy")]
+    with subprocess.Popen([*command, *where], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while not process.stderr.readline().startswith("teachers"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "with --resume goes on from" in said
 
 
 def test_importing_the_command_does_not_import_torch():

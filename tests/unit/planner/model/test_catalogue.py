@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -60,8 +61,10 @@ def config(tmp_path, **changes):
 
 
 def test_a_configuration_gives_the_same_shape_as_its_name(tmp_path):
-    model = find_model(config(tmp_path))
+    path = config(tmp_path)
+    model = find_model(path)
     assert model.name == "some-llama"
+    assert find_model(str(Path(path).parent)) == model
     assert model_numel(model) == model_numel(find_model("llama3-8b"))
 
 
