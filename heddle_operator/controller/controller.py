@@ -166,7 +166,7 @@ class Controller:
         self._context.arbiter.forget(uid)
         self._context.metrics.forget(metadata.get("namespace", "default"), metadata["name"])
         if self._leads:  # another operator removes them otherwise, or their owner's end does
-            self._spawn(self._remove_pods(body))
+            self._ending.start(self._remove_pods(body), "end the pods of a deleted job")
 
     def _end_with_namespace(self, body: Mapping[str, Any]) -> None:
         """Its namespace is being deleted, and the job with it: Kubernetes deletes its pods first.
@@ -249,7 +249,7 @@ class Controller:
         """End the pods of jobs that were deleted while no operator led, and have finalizers."""
         if self._leads and self._is_whole.is_set():
             for body in bodies:
-                self._spawn(self._remove_pods(body))
+                self._ending.start(self._remove_pods(body), "end the pods of a deleted job")
 
     async def _remove_pods(self, body: Mapping[str, Any]) -> None:
         objects = JobObjects(stub_of(body), self._context.api)

@@ -67,7 +67,7 @@ def record_to_body(job: HeddleJob, record: EpochRecord, clock_offset_s: float) -
         data["stepSeconds"] = repr(record.step_s)
     if record.group_bytes:
         data["groupBytes"] = json.dumps(dict(record.group_bytes))
-    failed = {
+    failed: dict[str, tuple[Failure | StartFailure, ...]] = {
         "cause": record.cause,
         "failures": record.failures,
         "startFailures": record.start_failures,
