@@ -46,6 +46,7 @@ def test_every_value_or_the_mapping_that_it_stands_in_is_explained():
         ("replicas=2", "additional properties 'replicas' not allowed"),
         ("worker=null", "missing property 'worker'"),
         ("podDisruptionBudget.maxUnavailable=0", "minimum: got 0, want 1"),
+        ("podDisruptionBudget.maxUnavailable=0%", "'0%' does not match"),
         ("probes.liveness=null", "at '/probes': missing property 'liveness'"),
         ("probes.liveness.period=1", "at '/probes/liveness': additional properties 'period'"),
         ("image.repository=", "at '/image/repository': minLength"),

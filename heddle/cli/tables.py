@@ -108,7 +108,12 @@ def answer_sentences(answer: PlanAnswer, request: PlanRequest, profile: Profile)
             f"samples {per_sample * 1e6:.2f}"
         )
     if answer.bytes_to_move is not None:
-        lines.append(f"{answer.bytes_to_move:,} bytes move from the current plan")
+        best = max((step.throughput_samples_s for step in answer.search_steps), default=0.0)
+        fewest = ", the fewest of the plans within 0.5 % of the best"
+        lines.append(
+            f"{answer.bytes_to_move:,} bytes move from the current plan"
+            f"{fewest if answer.throughput_samples_s < best else ''}"
+        )
     lines += [
         f"one more node of {gain.gpus} {gain.gpu_type} adds {gain.gain_samples_s:.1f} samples/s"
         for gain in answer.marginal

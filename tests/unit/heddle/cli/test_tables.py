@@ -132,7 +132,16 @@ def test_an_answer_says_money_and_gains_only_where_they_are_known():
     text = answer_sentences(more, priced, demo_profile())
     assert "an hour of 2 nodes costs 10.00" in text
     assert "one more node of 2 demo-fast adds 3.5 samples/s" in text
-    assert "1,234 bytes move" in text
+    assert "1,234 bytes move from the current plan\n" in text
+
+
+def test_a_plan_that_is_not_the_fastest_says_why_it_is_the_answer():
+    request = PlanRequest(workload=workload(), composition=nodes("fast-0:2"), budget_evaluations=30)
+    found = search(request, demo_profile())
+    faster = SearchStep("columns", 30, 1.004 * found.throughput_samples_s)
+    answer = replace(found, bytes_to_move=5, search_steps=(*found.search_steps, faster))
+    text = answer_sentences(answer, request, demo_profile())
+    assert "5 bytes move from the current plan, the fewest of the plans within 0.5 %" in text
 
 
 def test_the_way_to_a_plan_names_what_found_better_ones_once_a_turn():
