@@ -250,7 +250,7 @@ def text(found: Mapping[str, Any], load: float) -> str:
     """The page.
 
     Args:
-        found: that was measured.
+        found: that was measured; `other_runs` of it are rows of stored results before this one.
         load: of the machine in the last minute of it.
     """
     run = found["trained"][HEDDLE]
@@ -279,7 +279,7 @@ def text(found: Mapping[str, Any], load: float) -> str:
 The paper's leaves out the A5000.
 
 Ranks taken for lost: {lost}. Plans given up before they trained: {run["given_up"]}.
-
+{_others(found.get("other_runs", ()))}
 ![Throughput over time](growth-kubelets.svg)
 
 The time to the first step of the new plan runs from the moment at which the node is Ready; at the
@@ -289,6 +289,17 @@ before and after. Rates are samples per second of the emulated clock, which coun
 
 {table(HEAD, rows)}
 """
+
+
+def _others(runs: Sequence[Mapping[str, Any]]) -> str:
+    """What earlier runs used at each size, a line each; nothing without one."""
+    lines = [
+        f"- {', '.join(map(str, run['used']))} GPUs, at a load of {run['load']:g}" for run in runs
+    ]
+    if not lines:
+        return ""
+    why = "Other runs used at these sizes (late ranks of a starved machine are the likely cause):"
+    return "\n".join(("", why, "", *lines, ""))
 
 
 def _row(

@@ -91,3 +91,10 @@ def test_a_run_that_ended_early_says_so():
     found = {"trained": {HEDDLE: a_run() | {"ended": "11 GPUs took longer than 600 s"}}}
     assert "ended after 11 GPUs: 11 GPUs took longer" in text(found, 1.0)
     assert f"{SLOWDOWN:g} times the modelled time" in text(found, 1.0)
+
+
+def test_earlier_runs_stand_beside_this_one():
+    found = {"trained": {HEDDLE: a_run() | {"ended": ""}}}
+    assert "Other runs" not in text(found, 1.0)
+    found["other_runs"] = [{"load": 30.2, "used": [3, 8]}]
+    assert "- 3, 8 GPUs, at a load of 30.2" in text(found, 1.0)
