@@ -14,7 +14,7 @@ from torch.distributed.distributed_c10d import PrefixStore, ProcessGroupGloo
 
 from migration.transport import FORM_S, AllOf
 from worker.control.connections import connections, cut
-from worker.world.nccl_groups import Formed, Own, join
+from worker.world.nccl_groups import Own, join
 
 VERSION = (2, 30, 7)
 GROUP_BYTES = 9_650_000  # that it says to hold
@@ -59,9 +59,9 @@ class GlooGroup:
         cut(self._own)  # gloo's own abort ends no wait
 
 
-def form_gloo(store, name, place, size) -> Formed:
+def form_gloo(store, name, place, size):
     """See `FormGroup`."""
-    return Formed(GlooGroup(store, name, place, size))
+    return GlooGroup(store, name, place, size)
 
 
 class GarbageGroup(GlooGroup):
@@ -121,6 +121,6 @@ class _Garbage:
                 tensor.fill_(GARBAGE)
 
 
-def form_garbage(store, name, place, size) -> Formed:
+def form_garbage(store, name, place, size):
     """Likewise, of groups that end with garbage."""
-    return Formed(GarbageGroup(store, name, place, size))
+    return GarbageGroup(store, name, place, size)

@@ -47,17 +47,7 @@ def own_end(group: Any) -> str | None:
     return f"torch has ended a communicator: {found.name}"
 
 
-class Formed(NamedTuple):
-    """A group that stands.
-
-    Attributes:
-        group: of torch.
-    """
-
-    group: Any  # torch's stubs know few of its methods
-
-
-FormGroup = Callable[["Store", str, int, int], Formed]
+FormGroup = Callable[["Store", str, int, int], Any]  # torch's stubs know few methods of a group
 
 
 def version_text(version: Version) -> str:
@@ -188,13 +178,13 @@ def form_new(device: torch.device, gpu: str = "") -> FormGroup:
         gpu: its identity.
     """
 
-    def form(store: Store, name: str, place: int, size: int) -> Formed:
+    def form(store: Store, name: str, place: int, size: int) -> Any:
         options = options_of()
         options.enable_reconfigure = True
         prefixed = PrefixStore(name, store)
         group: Any = c10d.ProcessGroupNCCL2(prefixed, place, size, options, device)
         join(group, store, name, place, size, Own(runtime_version(), gpu))
-        return Formed(group)
+        return group
 
     return form
 
@@ -205,13 +195,13 @@ def form_old(device: torch.device, gpu: str = "") -> FormGroup:
     Its deadline to connect is `DEADLINE` of the environment.
     """
 
-    def form(store: Store, name: str, place: int, size: int) -> Formed:
+    def form(store: Store, name: str, place: int, size: int) -> Any:
         meet(store, name, place, size, "", Own(runtime_version(), gpu))
         options = options_of()
         group: Any = c10d.ProcessGroupNCCL(PrefixStore(name, store), place, size, options)
         with connecting(name, size, float(os.environ.get(DEADLINE, FORM_S))):
             group.eager_connect_single_device(device)
-        return Formed(group)
+        return group
 
     return form
 

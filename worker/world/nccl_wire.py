@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from migration.gloo_transport import REDUCE_OPS
 from migration.transfer import MAX_OPERATIONS
 from migration.transport import Messages, ReduceOp
-from worker.world.nccl_groups import Formed, FormGroup, own_end
+from worker.world.nccl_groups import FormGroup, own_end
 from worker.world.wire import FormWire, Work, own_share
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class NcclWire:
 
     control = None
 
-    def __init__(self, formed: Formed) -> None:
-        self._formed: Formed | None = formed
+    def __init__(self, group: Any) -> None:
+        self._group: Any = group  # of torch; None once it is released
 
     @classmethod
     def over(cls, form: FormGroup) -> FormWire:
@@ -56,19 +56,19 @@ class NcclWire:
         """See `Wire`."""
         options = dist.AllreduceOptions()
         options.reduceOp = REDUCE_OPS[op]
-        work: Work = self._live().group.allreduce([tensor], options)
+        work: Work = self._live().allreduce([tensor], options)
         return work
 
     def broadcast(self, tensor: torch.Tensor, source: int) -> Work:
         """See `Wire`."""
         options = dist.BroadcastOptions()
         options.rootRank = source
-        work: Work = self._live().group.broadcast([tensor], options)
+        work: Work = self._live().broadcast([tensor], options)
         return work
 
     def all_gather(self, tensor: torch.Tensor) -> Work:
         """See `Wire`; NCCL leaves the share in its place."""
-        group = self._live().group
+        group = self._live()
         work: Work = group._allgather_base(tensor, own_share(group, tensor))
         return work
 
@@ -81,7 +81,7 @@ class NcclWire:
     ) -> Work:
         """See `Wire`."""
         options = dist.AllToAllOptions()
-        work: Work = self._live().group.alltoall_base(
+        work: Work = self._live().alltoall_base(
             received, sent, list(rows_from), list(rows_to), options
         )
         return work
@@ -98,7 +98,7 @@ class NcclWire:
         """See `Wire`."""
         if not 0 < len(sends) + len(receives) <= MAX_OPERATIONS:
             raise ValueError(f"a round has 1 to {MAX_OPERATIONS} operations")
-        group = self._live().group
+        group = self._live()
         group._start_coalescing()
         try:
             for peer, tensor in sends:
@@ -116,25 +116,25 @@ class NcclWire:
     def held_bytes(self) -> int:
         """See `Wire`; an older torch or NCCL does not say, and counts as nothing."""
         try:
-            return int(self._live().group.memory_stats().get("total", 0))
+            return int(self._live().memory_stats().get("total", 0))
         except (AttributeError, RuntimeError):
             return 0
 
     def own_end(self) -> str | None:
         """See `Wire`."""
-        return own_end(self._formed.group) if self._formed is not None else None
+        return own_end(self._group) if self._group is not None else None
 
     def abort(self) -> None:
         """See `Wire`."""
-        if (formed := self._formed) is not None:
-            formed.group.abort()
+        if (group := self._group) is not None:
+            group.abort()
 
     def release(self) -> object:
         """See `Wire`."""
-        formed, self._formed = self._formed, None
-        return formed
+        group, self._group = self._group, None
+        return group
 
-    def _live(self) -> Formed:
-        if self._formed is None:
+    def _live(self) -> Any:
+        if self._group is None:
             raise ConnectionError("the world of this epoch is gone")
-        return self._formed
+        return self._group

@@ -63,7 +63,7 @@ def does_not_connect(rank, store):
     from worker.device.fabric import named
     from worker.error_kinds import describe_error
     from worker.errors import FabricHangs
-    from worker.world.nccl_groups import Formed, Own, meet
+    from worker.world.nccl_groups import Own, meet
     from worker.world.nccl_wire import NcclWire
     from worker.world.payload import nccl_transport
 
@@ -78,7 +78,7 @@ def does_not_connect(rank, store):
     found, start_s = [], time.monotonic()
 
     def form(*where):
-        return Formed(group(*where))
+        return group(*where)
 
     def transport():
         with named(0, (0, 1), nodes):
@@ -218,7 +218,7 @@ def ends_by_itself(_rank, store):
 
     def end():
         for one in formed:
-            one.group.get_error = lambda: c10d.ErrorType.COMM_ERROR
+            one.get_error = lambda: c10d.ErrorType.COMM_ERROR
 
     world = _world(store, 1, 0, 1, ((0,),), form)
     world.device, world.size = device, 2  # as if a peer had a part in its numbers

@@ -19,7 +19,7 @@ from tests.fakes.gloo_group import GROUP_BYTES
 from tests.unit.worker.ranks import run_ranks
 from worker.errors import FabricHangs, RendezvousFailed
 from worker.world import nccl_groups
-from worker.world.nccl_groups import DEADLINE, SHARING, Formed, check_shared, connecting, form_old
+from worker.world.nccl_groups import DEADLINE, SHARING, check_shared, connecting, form_old
 from worker.world.nccl_wire import NcclWire
 
 CLAIMS = "tests.unit.worker.world.nccl_claims"
@@ -150,7 +150,7 @@ def test_a_round_that_fails_leaves_no_group_of_nccl_open():
     """NCCL counts open groups by thread: the thread that trains could start nothing any more."""
     group = Refuses()
     with pytest.raises(ValueError, match="another device"):
-        NcclWire(Formed(group)).exchange([(0, torch.ones(1))], [])
+        NcclWire(group).exchange([(0, torch.ones(1))], [])
     assert group.open == 0
 
 

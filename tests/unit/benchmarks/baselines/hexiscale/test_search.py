@@ -80,17 +80,16 @@ class Space:
         self.counts = tuple(len(own) for own in machines)
         self.batch = asked.workload.global_batch
         self.layers = asked.workload.model.layers
+        self.shapes, self.pipelines = cache(self._shapes), cache(self._pipelines)
 
-    @cache  # noqa: B019  (lives as long as a test)
-    def shapes(self, machine, gpus):
+    def _shapes(self, machine, gpus):
         """TP degrees of so many GPUs of a machine, in every way of the table."""
         kind = self.machines[machine][0]
         allowed = self.numbers.tp_degrees(kind, max(SHAPES))
         rows = dict.fromkeys((*SHAPES[gpus], (1,) * gpus))
         return [row for row in rows if set(row) <= set(allowed)]
 
-    @cache  # noqa: B019
-    def pipelines(self, counts):
+    def _pipelines(self, counts):
         """(stages, blocks) of every pipeline on so many GPUs of each machine, which fits."""
         found = {}
         for groups in range(1, MOST_GROUPS + 1):
